@@ -1,0 +1,12 @@
+"""The one exception that a user's mistake raises: a single line that says what to do next."""
+
+
+class UserError(ValueError):
+    """A mistake in what the user asked for: one line with field, value, what is allowed, and the remedy.
+
+    The entry points print it without a traceback and exit with a code other than 0.
+    """
+
+
+class Interrupted(Exception):  # noqa: N818 - a request by the user, not an error
+    """Training was asked to stop (Ctrl-C, SIGTERM); a checkpoint has been written."""

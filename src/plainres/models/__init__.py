@@ -1,0 +1,1 @@
+"""Networks: one Block, its branches, its connections."""

@@ -1,0 +1,54 @@
+"""Optimizers and learning-rate schedules, counted in steps.
+
+The update rules are torch's own, run on one flat tensor per region instead of one tensor per parameter; both
+are elementwise, so the numbers are the same bits (tested).
+"""
+
+import math
+from typing import Any
+
+import torch
+
+from plainres.flat import FlatParameters
+from plainres.schema import OptimizerConf, OptimizerName, ScheduleConf, ScheduleName
+
+
+def build_optimizer(conf: OptimizerConf, flat: FlatParameters, fused: bool = False) -> torch.optim.Optimizer:
+    """SGD (Nesterov optional) or AdamW on flat storage.
+
+    Args:
+        conf: rule and constants.
+        flat: its regions become parameter groups with and without weight decay.
+        fused: one kernel that can be frozen on the device by ``found_inf`` (the GPU's divergence flag).
+    """
+    groups: list[dict[str, Any]] = []
+    for region in flat.regions:
+        tensor = torch.nn.Parameter(flat.data[region.start : region.stop])
+        tensor.grad = flat.grad[region.start : region.stop]
+        groups.append({"params": [tensor], "weight_decay": conf.weight_decay if region.decayed else 0.0})
+    shared = {"lr": conf.lr, "fused": fused, "foreach": False}
+    if conf.name is OptimizerName.SGD:
+        return torch.optim.SGD(groups, momentum=conf.momentum, nesterov=conf.nesterov, **shared)
+    return torch.optim.AdamW(groups, betas=(conf.betas[0], conf.betas[1]), eps=conf.eps, **shared)
+
+
+def learning_rate(conf: ScheduleConf, base_lr: float, step: int, steps: int) -> float:
+    """Learning rate of update ``step`` (0-based) out of ``steps``.
+
+    Warm-up rises linearly and reaches ``base_lr`` with its last step; then constant, a cosine to 0 at the end
+    of the budget, or ``base_lr`` times ``factor`` for every milestone passed (step ≥ milestone).
+    """
+    if step < conf.warmup_steps:
+        return base_lr * (step + 1) / conf.warmup_steps
+    if conf.name is ScheduleName.COSINE:
+        progress = (step - conf.warmup_steps) / (steps - conf.warmup_steps)
+        return base_lr * 0.5 * (1 + math.cos(math.pi * progress))
+    if conf.name is ScheduleName.STEP:
+        passed = sum(step >= milestone for milestone in conf.milestones)
+        return base_lr * conf.factor**passed
+    return base_lr
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr

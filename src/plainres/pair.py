@@ -1,0 +1,116 @@
+"""Identity of a run, its pair, and the matching of runs in a table. No torch, no Hydra.
+
+``run_id`` is the SHA-256 of all identity fields that differ from the schema's defaults, as canonical JSON.
+``pair_id`` is the same without the connection: a label of the match "equal in all but the connection".
+Analysis matches rows with ``match``, never with ``pair_id`` alone.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from plainres.schema import ConnectionConf, FieldClass, RunConf, flatten
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ID_LENGTH = 12
+
+
+def plain_value(value: Any) -> Any:
+    """An enum as its text, a list as plain JSON values; everything else as it is."""
+    if isinstance(value, list):
+        return [plain_value(v) for v in value]
+    return str(value) if isinstance(value, str) else value
+
+
+def identity_fields(conf: RunConf) -> dict[str, Any]:
+    """Every identity field of a resolved config (``trainer.device`` already a kind), by dotted name."""
+    return _fields_of(conf, FieldClass.IDENTITY)
+
+
+def record_fields(conf: RunConf) -> dict[str, Any]:
+    """Every record field, by dotted name."""
+    return _fields_of(conf, FieldClass.RECORD)
+
+
+def _fields_of(conf: RunConf, kind: FieldClass) -> dict[str, Any]:
+    return {name: plain_value(value) for name, (cls, value) in flatten(conf).items() if cls is kind}
+
+
+def hash_identity(identity: dict[str, Any]) -> str:
+    """First 12 hex digits of the SHA-256 of the identity fields that differ from the schema's defaults."""
+    defaults = identity_fields(RunConf(trainer=replace(RunConf().trainer, device="cpu")))
+    changed = {name: value for name, value in identity.items() if value != defaults[name]}
+    text = json.dumps(changed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A resolved run. ``conf`` is treated as read-only from here on; ``device`` is where it will train."""
+
+    conf: RunConf
+    device: str
+    identity: dict[str, Any]
+    run_id: str
+    pair_id: str
+    name: str
+
+
+def make_spec(conf: RunConf, device: str) -> RunSpec:
+    """Freeze a validated config.
+
+    Args:
+        conf: the settings; ``trainer.device`` may still be ``auto``.
+        device: the resolved device, such as ``cpu`` or ``cuda:1``; its kind enters the identity.
+    """
+    resolved = replace(conf, trainer=replace(conf.trainer, device=device.partition(":")[0]))
+    identity = identity_fields(resolved)
+    run_id = hash_identity(identity)
+    pair_id = hash_identity({k: v for k, v in identity.items() if not k.startswith("connection.")})
+    label = f"{conf.model.name}-{conf.connection.name}-d{conf.depth:03d}-s{conf.seed}"
+    return RunSpec(resolved, device, identity, run_id, pair_id, f"{label}-{run_id}")
+
+
+def partner_of(conf: RunConf) -> RunConf | None:
+    """The config of the arm that this one is compared with (plain, all else equal); None for plain itself."""
+    if conf.connection.name == "plain":
+        return None
+    return replace(conf, connection=ConnectionConf())
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Result of ``match``.
+
+    Attributes:
+        groups: label of the match for each row of the table, aligned with its index.
+        unmatched: the rows that share their group with no other row.
+    """
+
+    groups: "pd.Series[int]"
+    unmatched: "pd.DataFrame"
+
+
+def match(table: "pd.DataFrame", free: Sequence[str]) -> Matched:
+    """Group runs that are equal in every identity field but those under study.
+
+    Args:
+        table: one row a run, with one column per identity field (dotted names, as in runs.csv).
+        free: identity fields, or prefixes such as ``connection``, that may differ inside a group.
+
+    Raises:
+        KeyError: if the table lacks an identity field.
+    """
+    names = list(identity_fields(RunConf()))
+    held = [n for n in names if not any(n == f or n.startswith(f"{f}.") for f in free)]
+    missing = [n for n in held if n not in table.columns]
+    if missing:
+        raise KeyError(f"table lacks identity columns: {', '.join(missing)}")
+    keys = table[held].map(lambda v: json.dumps(v, default=str)).agg("|".join, axis=1)
+    groups = keys.groupby(keys, sort=True).ngroup()
+    alone = groups.map(groups.value_counts()) == 1
+    return Matched(groups, table[alone])

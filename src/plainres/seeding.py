@@ -1,0 +1,42 @@
+"""Named random draws. Nothing here, or anywhere in plainres, uses or moves torch's global generator.
+
+Every draw has a generator of its own, seeded by SHA-256 of (seed, name): the initial value of a parameter
+depends on its name alone, the order of an epoch on its number alone. So both arms of a pair draw the same
+numbers whatever other parameters they have, and a resumed run needs no generator state.
+"""
+
+import hashlib
+import os
+
+import torch
+
+
+def generator(seed: int, *name: str | int) -> torch.Generator:
+    """A CPU generator whose stream is a function of ``seed`` and ``name`` only."""
+    text = "/".join([str(seed), *map(str, name)])
+    digest = hashlib.sha256(text.encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def epoch_order(seed: int, epoch: int, num_examples: int) -> torch.Tensor:
+    """Order of the training examples in one epoch: (num_examples,) int64, a function of seed and epoch."""
+    return torch.randperm(num_examples, generator=generator(seed, "order", epoch))
+
+
+def evaluation_order(num_examples: int) -> torch.Tensor:
+    """The fixed permutation of ``train_error_batchstats``: one for all runs of a data set."""
+    return torch.randperm(num_examples, generator=generator(0, "evaluation order"))
+
+
+def set_determinism(threads: int, deterministic: bool, device_kind: str) -> None:
+    """Reset every process-wide setting that moves a bit, at the start of each run.
+
+    A warm worker trains many runs: nothing of the one before may leak into the next.
+    """
+    if device_kind == "cuda" and deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+    torch.backends.cudnn.benchmark = False
+    torch.set_float32_matmul_precision("highest")
+    torch.set_default_dtype(torch.float32)
