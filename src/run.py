@@ -1,0 +1,60 @@
+"""python -m run [+sweep=NAME] [key=value ...]: the entry point. No science in here.
+
+Hydra composes the settings; ``plainres.launch`` checks and runs them. Nothing heavy is imported until a run
+starts, so that --help and mistakes answer at once.
+"""
+
+import os
+import sys
+from typing import NoReturn
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from plainres.config import conf_dir, explain, register, to_conf
+from plainres.errors import UserError
+
+register()
+_failures: list[str] = []  # what a single run has to tell the shell; Hydra drops a task's return value
+
+
+def _job(cfg: DictConfig) -> str:
+    """One run: the only one, or a job of one of Hydra's own launchers. Returns its status."""
+    from plainres.launch.single import run_single
+
+    try:
+        outcome = run_single(to_conf(cfg))
+    except UserError as error:  # printed by main: Hydra would add lines of its own
+        _failures.append(str(error))
+        return "failed"
+    if outcome.message and not outcome.skipped:
+        _failures.append(f"{outcome.name}: {outcome.status.value}: {outcome.message}")
+    return str(outcome.status)
+
+
+def _stop(message: str, code: int = 1) -> NoReturn:
+    print(f"plainres: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def main() -> None:
+    """Run what the command line asks for; exit 0, 1 for a mistake or a failed run, 130 after Ctrl-C."""
+    traced = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us instead of being printed over several lines
+    entry = hydra.main(config_path=conf_dir(), config_name="config", version_base="1.3")(_job)
+    try:
+        entry()
+    except (UserError, HydraException, OmegaConfBaseException, OSError) as error:
+        if traced:
+            raise
+        _stop(str(error) if isinstance(error, (UserError, OSError)) else explain(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if _failures:
+        _stop("\nplainres: ".join(_failures))
+
+
+if __name__ == "__main__":
+    main()

@@ -67,7 +67,7 @@ class FakeStudy:
 
     def spec(self, study: str, lr: float, connection: str, depth: int, seed: int) -> RunSpec:
         """The run spec of one cell."""
-        shortcut = Shortcut.NONE if connection == "plain" else Shortcut.IDENTITY
+        shortcut = Shortcut.none if connection == "plain" else Shortcut.identity
         conf = RunConf(
             depth=depth,
             seed=seed,

@@ -41,7 +41,7 @@ class FlatParameters:
             decay: ``all`` decays every parameter as He 2015 does, ``matrices`` those of two dimensions or more.
         """
         named = list(network.named_parameters())
-        decayed = {name: decay is DecayRule.ALL or p.dim() > 1 for name, p in named}
+        decayed = {name: decay is DecayRule.all or p.dim() > 1 for name, p in named}
         ordered = [item for flag in (True, False) for item in named if decayed[item[0]] is flag]
         self.names = [name for name, _ in ordered]
         sizes = [p.numel() for _, p in ordered]

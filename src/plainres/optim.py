@@ -26,10 +26,12 @@ def build_optimizer(conf: OptimizerConf, flat: FlatParameters, fused: bool = Fal
         tensor = torch.nn.Parameter(flat.data[region.start : region.stop])
         tensor.grad = flat.grad[region.start : region.stop]
         groups.append({"params": [tensor], "weight_decay": conf.weight_decay if region.decayed else 0.0})
-    shared = {"lr": conf.lr, "fused": fused, "foreach": False}
-    if conf.name is OptimizerName.SGD:
-        return torch.optim.SGD(groups, momentum=conf.momentum, nesterov=conf.nesterov, **shared)
-    return torch.optim.AdamW(groups, betas=(conf.betas[0], conf.betas[1]), eps=conf.eps, **shared)
+    if conf.name is OptimizerName.sgd:
+        return torch.optim.SGD(
+            groups, conf.lr, momentum=conf.momentum, nesterov=conf.nesterov, fused=fused, foreach=False
+        )
+    betas = (conf.betas[0], conf.betas[1])
+    return torch.optim.AdamW(groups, conf.lr, betas=betas, eps=conf.eps, fused=fused, foreach=False)
 
 
 def learning_rate(conf: ScheduleConf, base_lr: float, step: int, steps: int) -> float:
@@ -40,10 +42,10 @@ def learning_rate(conf: ScheduleConf, base_lr: float, step: int, steps: int) -> 
     """
     if step < conf.warmup_steps:
         return base_lr * (step + 1) / conf.warmup_steps
-    if conf.name is ScheduleName.COSINE:
+    if conf.name is ScheduleName.cosine:
         progress = (step - conf.warmup_steps) / (steps - conf.warmup_steps)
         return base_lr * 0.5 * (1 + math.cos(math.pi * progress))
-    if conf.name is ScheduleName.STEP:
+    if conf.name is ScheduleName.step:
         passed = sum(step >= milestone for milestone in conf.milestones)
         return base_lr * conf.factor**passed
     return base_lr

@@ -11,19 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from plainres.schema import ConnectionConf, FieldClass, RunConf, flatten
+from plainres.schema import ConnectionConf, FieldClass, RunConf, flatten, plain_value
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ID_LENGTH = 12
-
-
-def plain_value(value: Any) -> Any:
-    """An enum as its text, a list as plain JSON values; everything else as it is."""
-    if isinstance(value, list):
-        return [plain_value(v) for v in value]
-    return str(value) if isinstance(value, str) else value
 
 
 def identity_fields(conf: RunConf) -> dict[str, Any]:

@@ -18,7 +18,13 @@ from plainres.store import RunFolder
 TABLES = ("steps", "layers")
 
 STEPS_SCHEMA = pa.schema(
-    [("step", pa.int32()), ("kind", pa.string()), ("metric", pa.string()), ("value", pa.float64()), ("reason", pa.string())]  # fmt: skip
+    [
+        ("step", pa.int32()),
+        ("kind", pa.string()),
+        ("metric", pa.string()),
+        ("value", pa.float64()),
+        ("reason", pa.string()),
+    ]
 )
 LAYERS_SCHEMA = pa.schema(
     [

@@ -30,52 +30,52 @@ class FieldClass(StrEnum):
 class Family(StrEnum):
     """Network families; the depth rule of each is in models/networks.py."""
 
-    MLP = "mlp"
-    CNN = "cnn"
+    mlp = "mlp"
+    cnn = "cnn"
 
 
 class Shortcut(StrEnum):
     """The path around a branch. ``none`` is the plain arm: nothing is added."""
 
-    NONE = "none"
-    IDENTITY = "identity"
+    none = "none"
+    identity = "identity"
 
 
 class OptimizerName(StrEnum):
     """Update rules, both torch's own, stepping on flat storage."""
 
-    SGD = "sgd"
-    ADAMW = "adamw"
+    sgd = "sgd"
+    adamw = "adamw"
 
 
 class DecayRule(StrEnum):
     """Which parameters weight decay acts on: everything as in He 2015, or weight matrices and filters only."""
 
-    ALL = "all"
-    MATRICES = "matrices"
+    all = "all"
+    matrices = "matrices"
 
 
 class ScheduleName(StrEnum):
     """Learning-rate schedules, counted in steps."""
 
-    CONSTANT = "constant"
-    COSINE = "cosine"
-    STEP = "step"
+    constant = "constant"
+    cosine = "cosine"
+    step = "step"
 
 
 class TrackerName(StrEnum):
     """Sinks beside the run's own files."""
 
-    NONE = "none"
-    WANDB = "wandb"
+    none = "none"
+    wandb = "wandb"
 
 
 class TrackerMode(StrEnum):
     """``auto``: WANDB_MODE if set, else online when logged in, else offline. Never prompts."""
 
-    AUTO = "auto"
-    ONLINE = "online"
-    OFFLINE = "offline"
+    auto = "auto"
+    online = "online"
+    offline = "offline"
 
 
 def _field(kind: FieldClass, default: Any) -> Any:
@@ -107,7 +107,7 @@ class DataConf:
 class ModelConf:
     """The network without its connections. He init (fan-in), batch norm and ReLU after every weighted layer."""
 
-    name: Family = _identity(Family.MLP)
+    name: Family = _identity(Family.mlp)
     width: int = _identity(64)
     branch_layers: int = _identity(2)
 
@@ -117,21 +117,21 @@ class ConnectionConf:
     """How a block's branch joins the trunk. ``name`` labels the preset; the other fields are its parts."""
 
     name: str = _identity("plain")
-    shortcut: Shortcut = _identity(Shortcut.NONE)
+    shortcut: Shortcut = _identity(Shortcut.none)
 
 
 @dataclass
 class OptimizerConf:
     """Update rule. ``momentum``/``nesterov`` belong to sgd, ``betas``/``eps`` to adamw."""
 
-    name: OptimizerName = _identity(OptimizerName.SGD)
+    name: OptimizerName = _identity(OptimizerName.sgd)
     lr: float = _identity(0.03)
     momentum: float = _identity(0.9)
     nesterov: bool = _identity(False)
     betas: list[float] = _identity([0.9, 0.999])
     eps: float = _identity(1e-8)
     weight_decay: float = _identity(1e-4)
-    decay: DecayRule = _identity(DecayRule.ALL)
+    decay: DecayRule = _identity(DecayRule.all)
     clip_norm: float | None = _identity(None)
 
 
@@ -139,7 +139,7 @@ class OptimizerConf:
 class ScheduleConf:
     """Learning rate over steps: linear warm-up, then the named shape. ``milestones``/``factor`` belong to step."""
 
-    name: ScheduleName = _identity(ScheduleName.COSINE)
+    name: ScheduleName = _identity(ScheduleName.cosine)
     warmup_steps: int = _identity(20)
     milestones: list[int] = _identity([])
     factor: float = _identity(0.1)
@@ -172,8 +172,8 @@ class ProbeConf:
 class TrackerConf:
     """Where else rows go. The run's own files are always written and are the truth."""
 
-    name: TrackerName = _free(TrackerName.NONE)
-    mode: TrackerMode = _free(TrackerMode.AUTO)
+    name: TrackerName = _free(TrackerName.none)
+    mode: TrackerMode = _free(TrackerMode.auto)
     project: str = _free("plainres")
 
 
@@ -206,6 +206,19 @@ def flatten(conf: Any, prefix: str = "") -> dict[str, tuple[FieldClass, Any]]:
         else:
             leaves[name] = (item.metadata["class"], value)
     return leaves
+
+
+def plain_value(value: Any) -> Any:
+    """An enum as its text, a list as plain JSON values; everything else as it is."""
+    if isinstance(value, list):
+        return [plain_value(v) for v in value]
+    return str(value) if isinstance(value, str) else value
+
+
+def plain_values(conf: Any) -> dict[str, Any]:
+    """A config dataclass as nested dictionaries of JSON values."""
+    nested = ((item.name, getattr(conf, item.name)) for item in fields(conf))
+    return {name: plain_values(v) if is_dataclass(v) else plain_value(v) for name, v in nested}
 
 
 def _require(ok: bool, name: str, value: Any, allowed: str, remedy: str = "") -> None:
@@ -268,7 +281,7 @@ def _validate_schedule(conf: RunConf) -> None:
         "otherwise the learning rate never leaves the warm-up; raise trainer.steps or lower the warm-up",
     )
     marks = schedule.milestones
-    if schedule.name is ScheduleName.STEP:
+    if schedule.name is ScheduleName.step:
         ordered = bool(marks) and marks == sorted(set(marks)) and all(0 < m < steps for m in marks)
         _require(ordered, "schedule.milestones", marks, f"rising steps between 1 and {steps - 1}")
     else:

@@ -16,7 +16,6 @@ Line format: ``{"step": 3, "kind": "update", "values": {"lr": 0.01}, "reasons": 
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -102,7 +101,9 @@ class Study:
             probe.touch()
             probe.unlink()
         except OSError as error:
-            raise UserError(f"results_dir={results_dir}: cannot write {path} ({error.strerror}); choose another") from error  # fmt: skip
+            raise UserError(
+                f"results_dir={results_dir}: cannot write {path} ({error.strerror}); choose another"
+            ) from error
         return cls.open(path)
 
     @classmethod
@@ -242,9 +243,9 @@ class RunFolder:
 
     def clear_training(self) -> None:
         """Delete rows and checkpoint, to begin again from step 0."""
-        for name in ("steps.jsonl", "layers.jsonl", "steps.parquet", "layers.parquet", "checkpoint.pt", "traceback.txt"):  # fmt: skip
-            (self.path / name).unlink(missing_ok=True)
+        for table in ("steps", "layers"):
+            for ending in ("jsonl", "parquet"):
+                (self.path / f"{table}.{ending}").unlink(missing_ok=True)
+        self.checkpoint.unlink(missing_ok=True)
+        self.traceback.unlink(missing_ok=True)
         self.clear_progress()
-
-    def free_bytes(self) -> int:
-        return shutil.disk_usage(self.path).free

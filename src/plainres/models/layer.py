@@ -37,7 +37,7 @@ class BatchNorm(_BatchNorm):
             self.weight,
             self.bias,
             self.training or self.batch_statistics,
-            self.momentum,
+            self.momentum or 0.0,
             self.eps,
         )
 

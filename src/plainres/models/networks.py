@@ -116,12 +116,13 @@ def build(
     blocks = num_blocks(model, depth)
     channels, height, width = input_shape
     with torch.device("meta"):
-        if model.name is Family.MLP:
-            make: Callable[[int, int, bool], Layer] = linear_layer
-            prepare, features, pool = nn.Flatten(), channels * height * width, nn.Identity()
+        make: Callable[[int, int, bool], Layer]
+        prepare: nn.Module
+        pool: nn.Module
+        if model.name is Family.mlp:
+            make, prepare, features, pool = linear_layer, nn.Flatten(), channels * height * width, nn.Identity()
         else:
-            make, features = conv_layer, channels
-            prepare, pool = nn.Identity(), GlobalAveragePool()
+            make, prepare, features, pool = conv_layer, nn.Identity(), channels, GlobalAveragePool()
         body = partial(_block, make, model, connection)
         return Network(
             prepare,

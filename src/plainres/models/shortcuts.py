@@ -22,6 +22,6 @@ class Add(nn.Module):
 
 def build_connection(conf: ConnectionConf) -> tuple[nn.Module | None, nn.Module | None]:
     """The shortcut and merge of one block; (None, None) for the plain arm."""
-    if conf.shortcut is Shortcut.NONE:
+    if conf.shortcut is Shortcut.none:
         return None, None
     return Identity(), Add()

@@ -1,0 +1,87 @@
+"""Hydra's side of a sweep. Found by Hydra in every process, so it imports nothing heavy at the top."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+
+def _compose(context: HydraContext, config: DictConfig, jobs: Sequence[Sequence[str]]) -> list[Any]:
+    """The checked settings of every job.
+
+    Raises:
+        UserError: naming the first job setting that is not allowed.
+    """
+    from plainres.config import to_conf
+
+    return [to_conf(context.config_loader.load_sweep_config(config, list(overrides))) for overrides in jobs]
+
+
+class PlainresSweeper(BasicSweeper):
+    """Hydra's grid, with every job checked before the first one starts, and a report after the last one."""
+
+    def sweep(self, arguments: list[str]) -> Any:
+        from plainres.launch.sweep import Sweep, exit_code
+
+        assert self.hydra_context is not None and self.config is not None and self.launcher is not None
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        overrides = parser.parse_overrides([*self._parse_config(), *arguments])
+        (jobs,) = self.split_arguments(overrides, None)
+        sweep = Sweep.prepare(_compose(self.hydra_context, self.config, jobs))
+        if isinstance(self.launcher, PlainresLauncher):
+            outcomes = sweep.run(self.launcher.pool())
+        else:
+            outcomes = sweep.run(lambda s: self._launch(jobs, s.fail_fast))
+        if code := exit_code(outcomes):
+            sys.exit(code)
+        return outcomes
+
+    def _launch(self, jobs: list[list[str]], fail_fast: bool) -> None:
+        """Hand the jobs to one of Hydra's own launchers; each leaves its status in its folder."""
+        assert self.launcher is not None
+        size = 1 if fail_fast else len(jobs)
+        for first in range(0, len(jobs), size):
+            results = self.launcher.launch(jobs[first : first + size], initial_job_idx=first)
+            if fail_fast and any(r.return_value in ("failed", "oom") for r in results):
+                return
+
+
+class PlainresLauncher(Launcher):
+    """One-thread jobs in a pool of worker processes on this machine."""
+
+    def __init__(self, jobs: int = 0) -> None:
+        """
+        Args:
+            jobs: parallel jobs; 0 for as many as this machine bears.
+        """
+        self.jobs = jobs
+        self._config: DictConfig | None = None
+        self._context: HydraContext | None = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self._config, self._context = config, hydra_context
+
+    def pool(self) -> Any:
+        """How a sweep runs on this machine: a function of the sweep."""
+        from plainres.launch.pool import run_pool
+
+        return lambda sweep: run_pool(sweep, self.jobs)
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """For another sweeper than ours: the same pool."""
+        from plainres.launch.sweep import Sweep
+
+        assert self._config is not None and self._context is not None
+        sweep = Sweep.prepare(_compose(self._context, self._config, job_overrides))
+        outcomes = sweep.run(self.pool())
+        return [
+            JobReturn(working_dir=str(Path.cwd()), status=JobStatus.COMPLETED, _return_value=str(o.status))
+            for o in outcomes
+        ]

@@ -1,0 +1,1 @@
+"""Run folders -> tidy tables -> matched differences with intervals. Reads files only; never imports torch."""

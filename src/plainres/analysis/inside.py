@@ -1,0 +1,46 @@
+"""What happened inside the networks of one setting: read once, asked for metric by metric."""
+
+from typing import TYPE_CHECKING
+
+from plainres.analysis.load import LoadedStudy
+from plainres.analysis.profiles import maps, needed_steps, profiles
+from plainres.analysis.tables import load_layers, load_steps
+from plainres.store import FINISHED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAPPED_DEPTHS = 2  # maps are large: only the deepest nets have one
+
+
+class Inside:
+    """Layer tables of the finished runs; ``problems`` has a line for each run whose tables cannot be read."""
+
+    def __init__(self, loaded: LoadedStudy, runs: "pd.DataFrame", metrics: list[tuple[str, str]]) -> None:
+        """
+        Args:
+            loaded: the study.
+            runs: the runs of one setting; those that are not complete or diverged have no end, and are not used.
+            metrics: pairs of scope and metric that will be asked for.
+        """
+        runs = runs[runs["status"].isin([str(s) for s in FINISHED])]
+        updates, problems = load_steps(loaded, runs, "update", ["lr"])
+        self._probed = {str(key): sorted(steps) for key, steps in updates.groupby("run_id")["step"]}
+        self._budget = dict(zip(runs["run_id"], runs["trainer.steps"].astype(int), strict=True))
+        self._deepest = sorted(runs["depth"].unique())[-MAPPED_DEPTHS:]
+        deep = set(runs.loc[runs["depth"].isin(self._deepest), "run_id"])
+        steps = {key: needed_steps(steps, self._budget[key], key in deep) for key, steps in self._probed.items()}
+        self._layers, more = load_layers(loaded, runs, metrics, steps)
+        self.problems = problems + more
+
+    def profile(self, metric: str) -> "pd.DataFrame":
+        """``analysis.profiles.profiles`` of a metric."""
+        return profiles(self._rows(metric), self._probed, self._budget)
+
+    def map(self, metric: str) -> "pd.DataFrame":
+        """``analysis.profiles.maps`` of a metric, for the deepest nets."""
+        rows = self._rows(metric)
+        return maps(rows[rows["depth"].isin(self._deepest)])
+
+    def _rows(self, metric: str) -> "pd.DataFrame":
+        return self._layers[self._layers["metric"] == metric]

@@ -1,0 +1,125 @@
+"""A study's folders as one table with a row per run. Broken folders are named, and the rest is still done."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plainres.analysis.settings import add_labels
+from plainres.errors import UserError
+from plainres.pair import identity_fields
+from plainres.schema import RunConf
+from plainres.store import RunFolder, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FINAL = ("step", "train_error", "train_loss", "train_error_batchstats", "val_error", "val_loss")
+SECONDS = ("train", "evaluation", "probes", "store", "tracker", "total")
+ENVIRONMENT = ("commit", "dirty", "code_hash", "device_kind", "device_name", "threads", "precision")
+
+
+@dataclass(frozen=True)
+class LoadedStudy:
+    """A study as read.
+
+    Attributes:
+        study: the folder.
+        runs: one row per readable run, sorted by setting, depth, connection, seed. Errors are fractions, times
+            seconds. Columns: ids and state; ``setting``, ``depth``, ``connection``, ``seed``, ``model``;
+            ``final_*``; ``diverged_*``; ``seconds_*``; environment; every identity field by its dotted name.
+        records: run.json of every readable run, by run_id, for what does not fit a column (audit, versions).
+        problems: one line for each folder that could not be read.
+    """
+
+    study: Study
+    runs: "pd.DataFrame"
+    records: dict[str, dict[str, Any]]
+    problems: list[str]
+
+
+def load_study(path: str | Path) -> LoadedStudy:
+    """Read every run.json of a study.
+
+    Raises:
+        UserError: ``path`` is no study.
+    """
+    import pandas as pd
+
+    study = Study.open(path)
+    rows: list[dict[str, Any]] = []
+    records: dict[str, dict[str, Any]] = {}
+    problems: list[str] = []
+    for folder in study.runs():
+        try:
+            record = readable(folder)
+            if record["run_id"] in records:
+                problems.append(f"runs/{folder.name}: a copy of run {record['run_id']}; left out")
+                continue
+            rows.append(_row(folder, record))
+            records[record["run_id"]] = record
+        except UserError as error:
+            problems.append(str(error))
+    table = pd.DataFrame(rows, columns=_columns()).astype(dict.fromkeys(identity_names(), object))
+    table = add_labels(table.astype({"run_id": str, "name": str, "status": str, "depth": int, "seed": int}))
+    order = ["setting", "depth", "connection", "seed", "run_id"]
+    return LoadedStudy(study, table.sort_values(order, ignore_index=True), records, problems)
+
+
+def readable(folder: RunFolder) -> dict[str, Any]:
+    """run.json of a folder, with the ids, identity and status that every reader needs.
+
+    Raises:
+        UserError: one line saying what is wrong with the folder.
+    """
+    if not folder.exists():
+        raise UserError(f"runs/{folder.name}: no run.json (empty or half-deleted); delete the folder and run again")
+    record = folder.read()
+    try:
+        found = record | {"status": str(folder.status())}
+        complete = all(isinstance(found[key], str) for key in ("run_id", "pair_id", "name"))
+        complete &= all(isinstance(found["identity"][key], int) for key in ("depth", "seed"))
+    except (KeyError, TypeError, ValueError):
+        complete = False
+    if not complete:
+        raise UserError(f"runs/{folder.name}: run.json lacks ids, identity or a known status; delete it and run again")
+    return found
+
+
+def identity_names() -> list[str]:
+    """Every identity field, by dotted name."""
+    return list(identity_fields(RunConf()))
+
+
+def _columns() -> list[str]:
+    own = ["run_id", "pair_id", "name", "folder", "status", "depth", "seed", "model", "num_parameters"]
+    own += [f"final_{name}" for name in FINAL] + ["last_finite_step", "last_finite_train_error"]
+    own += ["diverged_step", "diverged_where", "diverged_layer", "error", "traceback"]
+    own += [f"seconds_{name}" for name in SECONDS] + ["peak_memory_mib", *ENVIRONMENT]
+    own += ["num_train", "num_val", "chance_error", "started", "finished"]
+    return own + [name for name in identity_names() if name not in own]
+
+
+def _row(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
+    # A field younger than the run has its default there: "a default means as before" (DESIGN, habit 4).
+    identity = identity_fields(RunConf()) | record["identity"]
+    error = _part(record, "error")
+    diverged, last = _part(record, "diverged"), _part(record, "last_finite")
+    return (
+        identity
+        | {key: record.get(key) for key in ("run_id", "pair_id", "name", "status", "num_parameters")}
+        | {key: record.get(key) for key in ("peak_memory_mib", "started", "finished")}
+        | {"folder": folder.name, "model": identity["model.name"]}
+        | {f"final_{name}": _part(record, "final").get(name) for name in FINAL}
+        | {f"diverged_{name}": diverged.get(name) for name in ("step", "where", "layer")}
+        | {"last_finite_step": last.get("step"), "last_finite_train_error": last.get("train_error")}
+        | {"error": error.get("message"), "traceback": error.get("traceback")}
+        | {f"seconds_{name}": _part(record, "seconds").get(name) for name in SECONDS}
+        | {name: _part(record, "environment").get(name) for name in ENVIRONMENT}
+        | {name: _part(record, "data").get(name) for name in ("num_train", "num_val", "chance_error")}
+    )
+
+
+def _part(record: dict[str, Any], key: str) -> dict[str, Any]:
+    """A nested object of run.json; empty where the run has none (planned, not diverged, ...)."""
+    value = record.get(key)
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,211 @@
+"""The audit: are the two networks of a pair equal in everything but the connection under study?
+
+Each arm is reduced to a signature: the draw of every parameter, the sequence of data indices, optimizer,
+schedule and budget, and the ordered operations of a forward pass, recorded on the meta device and split into
+those of branch and post (which must be equal) and those that the connection brings (which it declares).
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from plainres.data.dataset import Batches, Dataset
+from plainres.models.block import Block
+from plainres.models.init import draw_hashes
+from plainres.models.networks import Network, build
+from plainres.pair import identity_fields, partner_of
+from plainres.schema import RunConf
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What an arm is, in a form that two arms can be compared by.
+
+    Attributes:
+        draws: hash of the initial value of every parameter, by name.
+        sizes: number of elements of every parameter, by name.
+        connection_parameters: names of the parameters that the connection brings.
+        order: hash of the data indices of the whole budget.
+        operations: what branch and post do, in order: operation, shapes, settings.
+        connection_operations: what the connection does, each kind once.
+        settings: every identity field but the connection's.
+    """
+
+    draws: dict[str, str]
+    sizes: dict[str, int]
+    connection_parameters: tuple[str, ...]
+    order: str
+    operations: tuple[str, ...]
+    connection_operations: tuple[str, ...]
+    settings: dict[str, Any]
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(self.sizes.values())
+
+    def summary(self) -> dict[str, Any]:
+        """The short form that run.json keeps: counts and hashes."""
+        groups = {name: {k: v for k, v in self.settings.items() if k.startswith(f"{name}.")} for name in _GROUPS}
+        return {
+            "num_parameters": self.num_parameters,
+            "draws": _digest(sorted(self.draws.items())),
+            "order": self.order,
+            "operations": _digest(self.operations),
+            "optimizer": _digest(sorted(groups["optimizer"].items())),
+            "schedule": _digest(sorted(groups["schedule"].items())),
+            "budget": f"{self.settings['trainer.steps']} steps of {self.settings['trainer.batch']}",
+        }
+
+
+_GROUPS = ("optimizer", "schedule")
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+
+
+class _Recorder(TorchDispatchMode):
+    """Writes down every operation below autograd, with whose part of the network it belongs to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection_depth = 0
+        self.shared: list[str] = []
+        self.connection: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        line = f"{func.__name__}({', '.join(map(_describe, [*args, *(kwargs or {}).values()]))})"
+        (self.connection if self.connection_depth else self.shared).append(line)
+        return out
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_describe, value))}]"
+    return repr(value)
+
+
+def record_operations(network: nn.Module, batch: int, input_shape: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Operations of a forward pass in training mode on the meta device.
+
+    Returns:
+        those of stem, branches, post and head; those of the connections.
+    """
+    recorder = _Recorder()
+
+    def enter(module: nn.Module, args: Any) -> None:
+        recorder.connection_depth += 1
+
+    def leave(module: nn.Module, args: Any, out: Any) -> None:
+        recorder.connection_depth -= 1
+
+    handles = []
+    for block in (m for m in network.modules() if isinstance(m, Block)):
+        for _, part in block.connection_parts():
+            handles += [part.register_forward_pre_hook(enter), part.register_forward_hook(leave)]
+    x = torch.empty((batch, *input_shape), device="meta")
+    with torch.no_grad(), recorder:
+        network(x)
+    for handle in handles:
+        handle.remove()
+    return recorder.shared, recorder.connection
+
+
+def sign(conf: RunConf, network: Network, data: Dataset) -> Signature:
+    """Signature of an arm.
+
+    Args:
+        conf: its settings.
+        network: on the meta device.
+        data: for the shape of an example and the order of the data.
+    """
+    parts = {
+        f"blocks.{b.index}.{name}." for b in network.blocks if isinstance(b, Block) for name, _ in b.connection_parts()
+    }
+    names = [name for name, _ in network.named_parameters()]
+    operations, connection = record_operations(network, conf.trainer.batch, data.input_shape)
+    return Signature(
+        draws=draw_hashes(network, conf.seed),
+        sizes={name: p.numel() for name, p in network.named_parameters()},
+        connection_parameters=tuple(n for n in names if any(n.startswith(p) for p in parts)),
+        order=Batches(conf.seed, data.num_train, conf.trainer.batch).digest(conf.trainer.steps),
+        operations=tuple(operations),
+        connection_operations=tuple(dict.fromkeys(connection)),
+        settings={k: v for k, v in identity_fields(conf).items() if not k.startswith("connection.")},
+    )
+
+
+def compare(mine: Signature, partner: Signature) -> list[dict[str, Any]]:
+    """Every check of a pair: what it compared, on which values, and ``equal``, ``declared`` or ``undeclared``."""
+    extra = [sum(s.sizes[n] for n in s.connection_parameters) for s in (mine, partner)]
+    shared = [{n: h for n, h in s.draws.items() if n not in s.connection_parameters} for s in (mine, partner)]
+    checks = [_check("parameters", mine.num_parameters - extra[0], partner.num_parameters - extra[1])]
+    if any(extra):
+        why = f"the connection brings {extra[0]} parameters here, {extra[1]} in the partner"
+        checks.append(_check("connection_parameters", extra[0], extra[1], declared=why))
+    differing = [name for name, _, _ in _differing(*shared)]
+    why = f"first differing: {differing[0]}" if differing else ""
+    draws = [_digest(sorted(s.items())) for s in shared]
+    checks.append(_check("draws", draws[0], draws[1], why=why))
+    checks.append(_check("order", mine.order, partner.order))
+    checks.append(_operations(mine.operations, partner.operations))
+    if mine.connection_operations != partner.connection_operations:
+        ops = [list(s.connection_operations) for s in (mine, partner)]
+        checks.append(_check("connection_operations", ops[0], ops[1], declared="implied by the connection"))
+    settings = [f"{n}: {a} here, {b} in the partner" for n, a, b in _differing(mine.settings, partner.settings)]
+    checks.append(_check("settings", _digest(mine.settings), _digest(partner.settings), why="; ".join(settings)))
+    return checks
+
+
+def _differing(mine: dict[str, Any], partner: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    names = sorted(mine.keys() | partner.keys())
+    return [(n, mine.get(n), partner.get(n)) for n in names if mine.get(n) != partner.get(n)]
+
+
+def _check(name: str, mine: Any, partner: Any, declared: str = "", why: str = "") -> dict[str, Any]:
+    result = "equal" if mine == partner else "declared" if declared else "undeclared"
+    return {"check": name, "this": mine, "partner": partner, "result": result, "why": declared or why}
+
+
+def _operations(mine: tuple[str, ...], partner: tuple[str, ...]) -> dict[str, Any]:
+    pairs = zip(mine, partner, strict=False)
+    at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(mine), len(partner)))
+    here, there = (ops[at] if at < len(ops) else "nothing more" for ops in (mine, partner))
+    why = "" if mine == partner else f"operation {at}: {here} here, {there} in the partner"
+    return _check("operations", _digest(mine), _digest(partner), why=why)
+
+
+def audit(conf: RunConf, data: Dataset) -> dict[str, Any]:
+    """The audit of a run against its partner, as run.json keeps it.
+
+    A plain run has no partner of its own: every other arm is audited against it. A difference that is neither
+    equal nor declared makes ``clean`` false, and the run must not start.
+    """
+
+    def arm(c: RunConf) -> Signature:
+        return sign(c, build(c.model, c.connection, c.depth, data.input_shape, data.num_classes), data)
+
+    mine, partner_conf = arm(conf), partner_of(conf)
+    report: dict[str, Any] = {"partner": None, "signature": mine.summary(), "partner_signature": None}
+    checks: list[dict[str, Any]] = []
+    if partner_conf is not None:
+        partner = arm(partner_conf)
+        report |= {"partner": partner_conf.connection.name, "partner_signature": partner.summary()}
+        checks = compare(mine, partner)
+    declared = [f"{c['check']}: {c['why']}" for c in checks if c["result"] == "declared"]
+    undeclared = [f"{c['check']}: {c['why'] or _values(c)}" for c in checks if c["result"] == "undeclared"]
+    return report | {"checks": checks, "declared": declared, "undeclared": undeclared, "clean": not undeclared}
+
+
+def _values(check: dict[str, Any]) -> str:
+    return f"{check['this']} here, {check['partner']} in the partner"

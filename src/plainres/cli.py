@@ -1,0 +1,60 @@
+"""`plainres status|report`: look at a study from its files. Never imports torch or the training side."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from plainres.errors import UserError
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point. Exit code 0; 1 after a user's mistake (one line on stderr); 2 for a wrong command line."""
+    arguments = _parser().parse_args(argv)
+    try:
+        arguments.command(arguments)
+    except UserError as error:
+        print(f"plainres: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("plainres: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # `plainres status ... | head`
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="plainres",
+        description="Look at studies of plain and residual networks. Runs are started with: python -m run +sweep=depth",
+        epilog="example: plainres report results/depth",
+    )
+    parser.add_argument("--version", action="version", version=f"plainres {version('plainres')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add(commands, "status", _status, "list the runs of a study and their states")
+    _add(commands, "report", _report, "write tables and figures of a study to DIR/report, and print the result")
+    return parser
+
+
+def _add(commands: argparse._SubParsersAction, name: str, command: object, text: str) -> None:  # type: ignore[type-arg]
+    parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    parser.add_argument("study", metavar="DIR", help="a study's folder, such as results/depth")
+    parser.set_defaults(command=command)
+
+
+def _status(arguments: argparse.Namespace) -> None:
+    from plainres.report.status import print_status
+
+    print_status(arguments.study)
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    from plainres.report.build import build_report
+    from plainres.report.terminal import print_report
+
+    print_report(build_report(arguments.study, echo=lambda line: print(line, file=sys.stderr)))
+
+
+if __name__ == "__main__":
+    main()

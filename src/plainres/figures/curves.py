@@ -1,0 +1,94 @@
+"""Training curves in the style of He et al. 2015, Figures 1 and 6: one panel per connection, one shade per depth."""
+
+from typing import TYPE_CHECKING, Any
+
+from plainres.analysis.curves import DIVERGED, MEAN, UNFINISHED
+from plainres.analysis.settings import arm_order
+from plainres.figures.axes import grid, panel_label, plain_handle
+from plainres.figures.save import Drawn, NothingToDraw, new_figure, styled
+from plainres.figures.style import FULL_WIDTH, arm_styles, depth_shades
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_COLUMNS = 3
+STOP_MARKS = {DIVERGED: "x", UNFINISHED: "|"}
+
+
+def training_curves(curves: "pd.DataFrame") -> Drawn:
+    """Clean training error (solid) and validation error (dashed), in %, against the number of updates.
+
+    Args:
+        curves: the table of ``analysis.curves.curves`` for one setting.
+    """
+    if curves.empty:
+        raise NothingToDraw("no run has an evaluation yet")
+    connections = arm_order(curves["connection"])
+    depths = sorted(curves["depth"].unique())
+    columns = min(MAX_COLUMNS, len(connections))
+    rows = -(-len(connections) // columns)
+    with styled():
+        figure = new_figure(FULL_WIDTH if columns > 1 else FULL_WIDTH * 0.6, 0.45 + 2.2 * rows)
+        axes = grid(figure, rows, columns).ravel()
+        shades = {name: depth_shades(style.colour, depths) for name, style in arm_styles(connections).items()}
+        for ax, connection in zip(axes, connections, strict=False):
+            _panel(ax, curves[curves["connection"] == connection], shades[connection])
+            panel_label(ax, connection)
+        for ax in axes[len(connections) :]:
+            ax.remove()
+        for i, ax in enumerate(axes[: len(connections)]):
+            if i % columns == 0:
+                ax.set_ylabel("error (%)")
+            if i + columns >= len(connections):
+                ax.set_xlabel("updates")
+                ax.tick_params(labelbottom=True)
+        _legend(figure, curves, shades, depths)
+    return Drawn(figure, curves)
+
+
+def _panel(ax: Any, curves: "pd.DataFrame", shades: dict[int, Any]) -> None:
+    for (depth, metric), part in curves.groupby(["depth", "metric"]):
+        trained = metric == "train_error"
+        look = {"color": shades[depth], "ls": "-" if trained else (0, (2.5, 1.5))}
+        means = part[part["series"] == MEAN]
+        if len(means):
+            ax.plot(means["step"], 100 * means["value"], lw=1.5 if trained else 0.9, zorder=3, **look)
+        for _, seed in part[part["series"] != MEAN].groupby("series"):
+            thin = len(means) > 0
+            if trained or not thin:
+                ax.plot(seed["step"], 100 * seed["value"], lw=0.4 if thin else 1.3, alpha=0.6 if thin else 1, **look)
+            if trained:
+                _mark_stop(ax, seed, shades[depth])
+    ax.set_ylim(0, 100)
+    ax.set_xlim(0, max(1, curves["step"].max()))
+
+
+def _mark_stop(ax: Any, seed: "pd.DataFrame", colour: Any) -> None:
+    last = seed.iloc[-1]
+    if last["stopped"]:
+        mark = STOP_MARKS[last["stopped"]]
+        ax.plot(last["step"], 100 * last["value"], mark, color=colour, ms=5, mew=1.4, zorder=4, clip_on=False)
+
+
+def _legend(figure: Any, curves: "pd.DataFrame", shades: dict[str, dict[int, Any]], depths: list[int]) -> None:
+    from matplotlib.legend_handler import HandlerTuple
+
+    several = bool((curves["series"] == MEAN).any())
+    handles: list[Any] = [
+        tuple(plain_handle("", color=arm[depth], lw=1.8) for arm in shades.values()) for depth in depths
+    ]
+    labels = [f"depth {depth}" for depth in depths]
+    extra = [plain_handle("training, mean of seeds" if several else "training")]
+    if several:
+        extra.append(plain_handle("training, each seed", lw=0.5))
+    extra.append(plain_handle("validation", ls=(0, (2.5, 1.5)), lw=0.9))
+    for why, mark in STOP_MARKS.items():
+        if (curves["stopped"] == why).any():
+            extra.append(plain_handle(f"{why}: last value", ls="", marker=mark, mew=1.4))
+    figure.legend(
+        handles=handles + extra,
+        labels=labels + [handle.get_label() for handle in extra],
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.2)},
+        loc="outside right upper",
+        handlelength=3,
+    )

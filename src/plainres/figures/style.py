@@ -1,0 +1,89 @@
+"""How every figure looks, as data: sizes in inches, fonts in points. Colour = arm; shade or x = depth.
+
+Arms also differ by line style and marker, and shades by lightness, so that a grey print can be read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+FULL_WIDTH = 6.9  # two-column page
+COLUMN_WIDTH = 3.4
+PANEL_HEIGHT = 1.45
+PNG_DPI = 160
+
+RC: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # shipped with matplotlib: the same glyphs on every machine
+    "font.size": 7.5,
+    "axes.labelsize": 7.5,
+    "axes.titlesize": 7.5,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+    "legend.frameon": False,
+    "legend.handlelength": 2.4,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.width": 0.4,
+    "ytick.minor.width": 0.4,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.minor.size": 1.5,
+    "ytick.minor.size": 1.5,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4,
+    "pdf.fonttype": 42,  # embedded TrueType: text stays text
+    "svg.hashsalt": "plainres",
+    "figure.dpi": 100,
+}
+
+# Okabe and Ito's colours, told apart by the colour-blind. Plain and residual keep theirs in every study.
+KNOWN_COLOURS = {"plain": "#D55E00", "residual": "#0072B2"}
+FURTHER_COLOURS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LINES: tuple[Any, ...] = ((0, (4, 1.3)), "-", (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P")
+GREY = "#555555"
+
+
+@dataclass(frozen=True)
+class ArmStyle:
+    """How one connection is drawn."""
+
+    colour: str
+    line: Any
+    marker: str
+
+
+def arm_styles(connections: Sequence[str]) -> dict[str, ArmStyle]:
+    """A style for each connection, given in drawing order (``analysis.settings.arm_order``)."""
+    styles: dict[str, ArmStyle] = {}
+    further = 0
+    for i, name in enumerate(connections):
+        colour = KNOWN_COLOURS.get(name)
+        if colour is None:
+            colour = FURTHER_COLOURS[further % len(FURTHER_COLOURS)]
+            further += 1
+        rank = list(KNOWN_COLOURS).index(name) if name in KNOWN_COLOURS else max(i, len(KNOWN_COLOURS))
+        styles[name] = ArmStyle(colour, LINES[rank % len(LINES)], MARKERS[rank % len(MARKERS)])
+    return styles
+
+
+def depth_shades(colour: str, depths: Sequence[int]) -> dict[int, tuple[float, float, float]]:
+    """Shades of an arm's colour, light for shallow to dark for deep."""
+    from matplotlib.colors import to_rgb
+
+    base = to_rgb(colour)
+    shades: dict[int, tuple[float, float, float]] = {}
+    for i, depth in enumerate(depths):
+        t = i / (len(depths) - 1) if len(depths) > 1 else 0.6
+        white, black = max(0.0, 0.62 - t), max(0.0, 0.6 * (t - 0.62) / 0.38)
+        r, g, b = (((1 - white) * c + white) * (1 - black) for c in base)
+        shades[depth] = (r, g, b)
+    return shades

@@ -1,0 +1,266 @@
+"""One run from its folder's point of view: skip, resume or start; train; leave a status that tells the truth.
+
+``execute`` never raises for what happens inside a run: a run that diverges is a result, one that fails leaves
+its traceback in its folder, and neither takes the sweep down.
+"""
+
+import datetime
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from plainres import checkpoint, environment, memory
+from plainres.audit import audit
+from plainres.checkpoint import Position
+from plainres.data import Dataset, load
+from plainres.data.dataset import Batches
+from plainres.divergence import DeferredGuard, Divergence, ImmediateGuard
+from plainres.errors import Interrupted, UserError
+from plainres.flat import FlatParameters
+from plainres.models.init import materialise
+from plainres.models.networks import build
+from plainres.optim import build_optimizer
+from plainres.pair import RunSpec
+from plainres.probes.cadence import batchstats_steps, evaluation_steps, probe_steps
+from plainres.probes.probe import Probe
+from plainres.rows import RowWriter, compact, drop_lines
+from plainres.schema import plain_values
+from plainres.seeding import set_determinism
+from plainres.store import FINISHED, RunFolder, Status, Study
+from plainres.tracking import Tracker, open_tracker
+from plainres.train import Parts, Plan, Training
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job.
+
+    Attributes:
+        name: of the run's folder.
+        status: how it ended; ``running`` when another process holds it.
+        skipped: nothing was trained, because the run had ended before or is held elsewhere.
+        message: one line for the end report, empty when all went well.
+        seconds: wall seconds of this job.
+    """
+
+    name: str
+    status: Status
+    skipped: bool
+    message: str
+    seconds: float
+
+
+def execute(spec: RunSpec, study: Study, should_stop: Callable[[], bool]) -> Outcome:
+    """Bring one run to its end, whatever state it is in.
+
+    Args:
+        spec: the validated run.
+        study: the folder it belongs to.
+        should_stop: asked at every step; once true, the run checkpoints and ends as ``interrupted``.
+    """
+    began = time.perf_counter()
+    folder = study.run_folder(spec.name)
+    if not folder.acquire():
+        return Outcome(spec.name, Status.RUNNING, True, "another process is training this run", 0.0)
+    try:
+        if folder.exists() and (status := Status(folder.read()["status"])) in FINISHED:
+            drop_lines(folder)
+            return Outcome(spec.name, status, True, "", 0.0)
+        status, message = _attempt(spec, study, folder, should_stop)
+    finally:
+        folder.clear_progress()
+        folder.release()
+    return Outcome(spec.name, status, False, message, time.perf_counter() - began)
+
+
+def _attempt(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable[[], bool]) -> tuple[Status, str]:
+    """Train, and turn whatever happens into a status, a message and a run.json."""
+    try:
+        return _train(spec, study, folder, should_stop), ""
+    except Interrupted:
+        folder.update(status=Status.INTERRUPTED, finished=_now())
+        return Status.INTERRUPTED, "interrupted; the same command goes on from its checkpoint"
+    except UserError as error:
+        return _fail(folder, Status.FAILED, error, str(error))
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        batch = spec.conf.trainer.batch
+        return _fail(folder, Status.OOM, error, f"out of memory at trainer.batch={batch}; lower it or the width")
+    except Exception as error:
+        kind = type(error).__name__
+        return _fail(folder, Status.FAILED, error, f"{kind}: {error}; traceback in {folder.traceback}")
+
+
+def _fail(folder: RunFolder, status: Status, error: BaseException, message: str) -> tuple[Status, str]:
+    """Record a failure as far as the disk allows; the message reaches the end report in any case."""
+    try:
+        if not isinstance(error, UserError):
+            folder.traceback.write_text("".join(traceback.format_exception(error)))
+        details = {"kind": type(error).__name__, "message": str(error)}
+        folder.update(status=status, error=details, finished=_now())
+    except (OSError, UserError) as second:
+        message = f"{message} (and its status could not be written: {second})"
+    return status, message
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable[[], bool]) -> Status:
+    conf, device = spec.conf, spec.device
+    began = time.perf_counter()
+    set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device)
+    no_peak = memory.reset_peak(device)
+    data = load(conf.data.name)
+    found = environment.describe(device, conf.trainer.threads)
+    record = _begin(spec, study, folder, data, found)
+    _check_mates(spec, study, folder, found)
+    with open_tracker(spec, study) as tracker:
+        training = _assemble(spec, folder, data, environment.place(found), tracker, should_stop)
+        probe = training.parts.probe
+        num_parameters = training.parts.flat.data.numel()
+        folder.update(layout=probe.layout, response_labels=probe.response_labels, num_parameters=num_parameters)
+        diverged = training.run()
+        seconds = training.finish()
+        training.parts.writer.close()
+        compacting = time.perf_counter()
+        compact(folder, probe.layout)
+        seconds["store"] += time.perf_counter() - compacting
+        seconds["total"] = time.perf_counter() - began + record["seconds"].get("total", 0.0)
+        changes = _result(training.position, diverged) | {
+            "seconds": seconds,
+            "peak_memory_mib": None if no_peak else memory.peak_mib(device),
+            "peak_memory_reason": no_peak,
+            "finished": _now(),
+        }
+        final = folder.update(**changes)
+        drop_lines(folder)
+        tracker.finish(final)
+    return Status(final["status"])
+
+
+def _begin(spec: RunSpec, study: Study, folder: RunFolder, data: Dataset, found: dict[str, Any]) -> dict[str, Any]:
+    """Write the record of a run that starts or goes on, and refuse one whose audit is not clean."""
+    before = folder.read() if folder.exists() else {}
+    record = planned_record(spec, study) | {
+        "status": Status.RUNNING,
+        "audit": audit(spec.conf, data),
+        "data": data.describe(),
+        "environment": found,
+        "seconds": before.get("seconds", {}),
+        "environment_history": before.get("environment_history", []),
+        "attempts": before.get("attempts", 0) + 1,
+        "created": before.get("created", _now()),
+        "started": _now(),
+        "final": None,
+        "last_finite": None,
+        "diverged": None,
+        "error": None,
+    }
+    folder.write(record)
+    folder.traceback.unlink(missing_ok=True)
+    if not record["audit"]["clean"]:
+        differences = "; ".join(record["audit"]["undeclared"])
+        raise UserError(f"the pair is not matched: {differences}; declare it in the connection, or remove it")
+    return record
+
+
+def planned_record(spec: RunSpec, study: Study) -> dict[str, Any]:
+    """What is known of a run before it starts."""
+    return {
+        "run_id": spec.run_id,
+        "pair_id": spec.pair_id,
+        "name": spec.name,
+        "study": study.name,
+        "status": Status.PLANNED,
+        "config": plain_values(spec.conf),
+        "identity": spec.identity,
+    }
+
+
+def _check_mates(spec: RunSpec, study: Study, folder: RunFolder, found: dict[str, Any]) -> None:
+    """Refuse to pair arms that were trained by different code, versions or hardware, unless asked to."""
+    if spec.conf.trainer.allow_mixed_environment:
+        return
+    here = environment.place(found)
+    for other in study.runs():
+        if other.name == spec.name or not other.exists():
+            continue
+        record = other.read()
+        if record.get("pair_id") != spec.pair_id or not record.get("environment"):
+            continue
+        if differing := environment.differences(here, environment.place(record["environment"])):
+            raise UserError(
+                f"the pair is not matched: {other.name} was trained elsewhere ({'; '.join(differing)}); "
+                "begin a new study=NAME, delete that run, or accept it with trainer.allow_mixed_environment=true"
+            )
+
+
+def _assemble(
+    spec: RunSpec,
+    folder: RunFolder,
+    data: Dataset,
+    place: dict[str, str],
+    tracker: Tracker,
+    should_stop: Callable[[], bool],
+) -> Training:
+    """Build the run's parts on its device, from its checkpoint where there is a usable one."""
+    conf, device = spec.conf, spec.device
+    network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
+    materialise(network, conf.seed, device)
+    flat = FlatParameters(network, conf.optimizer.decay)
+    on_gpu = device.startswith("cuda")
+    optimizer = build_optimizer(conf.optimizer, flat, fused=on_gpu)
+    position = Position()
+    if (content := checkpoint.read(folder.checkpoint)) is not None:
+        _check_resume(spec, folder, content["place"], place)
+        position = checkpoint.restore(content, network, flat, optimizer)
+    evaluations = evaluation_steps(conf.trainer.eval_every, conf.trainer.steps)
+    plan = Plan(
+        probe_steps(conf.probe.every, conf.trainer.steps),
+        evaluations,
+        batchstats_steps(conf.trainer.batchstats_every, conf.trainer.steps, evaluations),
+    )
+    parts = Parts(
+        spec=spec,
+        network=network,
+        flat=flat,
+        optimizer=optimizer,
+        guard=DeferredGuard(optimizer, device) if on_gpu else ImmediateGuard(),
+        data=data.to(device),
+        batches=Batches(conf.seed, data.num_train, conf.trainer.batch),
+        probe=Probe(network, flat),
+        plan=plan,
+        writer=RowWriter(folder, position.lengths),
+        folder=folder,
+        place=place,
+        on_checkpoint=tracker.on_checkpoint,
+    )
+    network.train()
+    return Training(parts, position, should_stop)
+
+
+def _check_resume(spec: RunSpec, folder: RunFolder, there: dict[str, str], here: dict[str, str]) -> None:
+    """Bits are promised only in the same place; going on elsewhere has to be asked for and is recorded."""
+    differing = environment.differences(here, there)
+    if not differing:
+        return
+    if not spec.conf.trainer.allow_mixed_environment:
+        raise UserError(
+            f"{folder.name}: its checkpoint was made elsewhere ({'; '.join(differing)}), so resuming would not be "
+            "bit-identical; delete the run's folder, or go on with trainer.allow_mixed_environment=true"
+        )
+    history = folder.read().get("environment_history", [])
+    folder.update(environment_history=[*history, {"at": _now(), "changed": differing}])
+
+
+def _result(position: Position, diverged: Divergence | None) -> dict[str, Any]:
+    """The entries of run.json that say how training ended."""
+    last = position.last_eval
+    if diverged is None:
+        return {"status": Status.COMPLETE, "final": last, "last_finite": last}
+    return {"status": Status.DIVERGED, "final": None, "last_finite": last, "diverged": asdict(diverged)}

@@ -1,0 +1,1 @@
+"""From settings to jobs, and from jobs to an end report."""

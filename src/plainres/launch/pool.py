@@ -1,0 +1,129 @@
+"""Jobs in parallel on this machine, each in a worker process that is kept warm for the next one.
+
+Pebble's pool replaces a worker that dies and fails only the job it held. Workers ignore Ctrl-C; the parent asks
+them to stop through one shared byte, which no killed process can leave locked.
+"""
+
+import ctypes
+import multiprocessing
+import os
+import time
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any
+
+from pebble import ProcessExpired, ProcessPool
+
+from plainres.job import Outcome, execute
+from plainres.launch.stopping import StopRequest, stop_on_signals
+from plainres.launch.view import make_view
+from plainres.pair import RunSpec
+from plainres.store import FINISHED, Status, Study
+
+if TYPE_CHECKING:
+    from plainres.launch.sweep import Sweep
+
+POLL_SECONDS = 0.1
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_stop: Any = None
+
+
+def _start_worker(stop: Any) -> None:
+    global _stop
+    _stop = stop
+
+
+def _work(spec: RunSpec, study: Study) -> Outcome:
+    return execute(spec, study, lambda: bool(_stop.value))
+
+
+def num_jobs(specs: list[RunSpec], wanted: int) -> int:
+    """Parallel jobs: as many as cores / threads, on a GPU one, never more than there are runs."""
+    if wanted > 0:
+        return min(wanted, len(specs))
+    if any(s.device.startswith("cuda") for s in specs):
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = max(s.conf.trainer.threads for s in specs)
+    return max(1, min(cores // threads, len(specs)))
+
+
+def run_pool(sweep: "Sweep", wanted: int) -> list[Outcome]:
+    """Run every job of a sweep, the longest first, so that all cores stay busy to the end.
+
+    Raises:
+        KeyboardInterrupt: the user asked to stop; running jobs have checkpointed.
+    """
+    order = sorted(sweep.specs, key=lambda s: (-s.conf.depth * s.conf.trainer.steps, s.conf.seed))
+    threads = str(max(s.conf.trainer.threads for s in order))
+    for name in _THREAD_VARIABLES:  # inherited by the workers: BLAS must not start threads of its own
+        os.environ[name] = threads
+    context = multiprocessing.get_context("spawn")
+    stop = context.RawValue(ctypes.c_bool, False)
+    jobs = num_jobs(order, wanted)
+    pool = ProcessPool(max_workers=jobs, initializer=_start_worker, initargs=(stop,), context=context)
+    with stop_on_signals() as asked, make_view(sweep, order, jobs) as view:
+        run = _PoolRun(sweep, order, pool, stop, asked, view)
+        try:
+            run.until_done()
+        except BaseException:
+            pool.stop()
+            raise
+        finally:
+            pool.close()
+            pool.join(timeout=10)
+    if asked():
+        raise KeyboardInterrupt
+    return run.outcomes
+
+
+class _PoolRun:
+    """The parent's side: polls futures and progress files, collects outcomes."""
+
+    def __init__(
+        self, sweep: "Sweep", order: list[RunSpec], pool: ProcessPool, stop: Any, asked: StopRequest, view: Any
+    ) -> None:
+        self._sweep = sweep
+        self._stop = stop
+        self._asked = asked
+        self._view = view
+        self._pending = {s.name: (s, pool.schedule(_work, args=(s, sweep.study))) for s in order}
+        self.outcomes: list[Outcome] = []
+
+    def until_done(self) -> None:
+        while self._pending:
+            if self._asked() and not self._stop.value:
+                self._stop.value = True
+                self._cancel()
+            running = [s for s, future in self._pending.values() if future.running()]
+            for name, (spec, future) in list(self._pending.items()):
+                if future.done():
+                    del self._pending[name]
+                    self._collect(spec, future)
+            self._view.update({s.name: self._sweep.study.run_folder(s.name).read_progress() for s in running})
+            time.sleep(POLL_SECONDS)
+
+    def _collect(self, spec: RunSpec, future: Any) -> None:
+        try:
+            outcome = future.result()
+        except CancelledError:
+            return
+        except ProcessExpired as error:
+            outcome = self._dead_worker(spec, error)
+        self.outcomes.append(outcome)
+        self._view.finished(outcome)
+        if self._sweep.fail_fast and outcome.status in (Status.FAILED, Status.OOM):
+            self._cancel()
+
+    def _dead_worker(self, spec: RunSpec, error: ProcessExpired) -> Outcome:
+        """The process is gone (killed, or out of memory); its run keeps its checkpoint and can be resumed."""
+        message = f"its worker process died (exit code {error.exitcode}); the same command resumes it"
+        folder = self._sweep.study.run_folder(spec.name)
+        if Status(folder.read()["status"]) not in FINISHED:
+            folder.update(status=Status.FAILED, error={"kind": "WorkerDied", "message": message})
+        folder.clear_progress()
+        return Outcome(spec.name, Status.FAILED, False, message, 0.0)
+
+    def _cancel(self) -> None:
+        for _, future in self._pending.values():
+            if not future.running():
+                future.cancel()

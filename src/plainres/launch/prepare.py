@@ -1,0 +1,102 @@
+"""Everything that can be refused is refused here, before the first job of a sweep starts."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from plainres.audit import audit
+from plainres.data import load
+from plainres.data.dataset import Batches
+from plainres.errors import UserError
+from plainres.job import planned_record
+from plainres.pair import RunSpec, make_spec, record_fields
+from plainres.schema import RunConf, flatten, plain_value
+from plainres.store import Status, Study
+
+
+def resolve_device(wanted: str) -> str:
+    """``auto`` becomes cuda where there is one.
+
+    Raises:
+        UserError: a GPU was asked for that is not there.
+    """
+    available = torch.cuda.is_available()
+    if wanted == "auto":
+        return "cuda" if available else "cpu"
+    if wanted.startswith("cuda"):
+        index = int(wanted.partition(":")[2] or 0)
+        if not available or index >= torch.cuda.device_count():
+            count = torch.cuda.device_count() if available else 0
+            raise UserError(f"trainer.device={wanted}: this machine has {count} CUDA devices; use auto or cpu")
+    return wanted
+
+
+def prepare(confs: Sequence[RunConf]) -> tuple[Study, list[RunSpec]]:
+    """Check every job and write down what is planned.
+
+    Checks: devices, data, batch, depth and shapes (a forward pass on the meta device), the audit of each kind of
+    pair, and that no existing run was recorded differently. Two jobs with equal identity become one.
+
+    Raises:
+        UserError: the first job that cannot be run.
+    """
+    places = {(c.results_dir, c.study) for c in confs}
+    if len(places) > 1:
+        raise UserError(f"study={','.join(sorted(s for _, s in places))}: the jobs of one sweep share one study")
+    specs = {s.run_id: s for s in (make_spec(c, resolve_device(c.trainer.device)) for c in confs)}
+    audited: set[str] = set()
+    for spec in specs.values():
+        _check(spec, audited)
+    (place,) = places
+    study = Study.create(*place)
+    for spec in specs.values():
+        _check_record(spec, study)
+    for spec in specs.values():
+        folder = study.run_folder(spec.name)
+        if not folder.exists():
+            folder.write(planned_record(spec, study))
+    return study, list(specs.values())
+
+
+def _check(spec: RunSpec, audited: set[str]) -> None:
+    conf = spec.conf
+    data = load(conf.data.name)
+    Batches(conf.seed, data.num_train, conf.trainer.batch)
+    kind = make_spec(replace(conf, seed=0), spec.device).run_id
+    if kind not in audited:
+        found = audit(conf, data)
+        if not found["clean"]:
+            raise UserError(f"{spec.name}: the pair is not matched: {'; '.join(found['undeclared'])}")
+        audited.add(kind)
+
+
+def _check_record(spec: RunSpec, study: Study) -> None:
+    """An existing run must have been recorded as this one would be."""
+    folder = study.run_folder(spec.name)
+    if not folder.exists():
+        return
+    found = folder.read()
+    if found["status"] == Status.PLANNED:
+        return
+    stored = found["config"]
+    for name, value in record_fields(spec.conf).items():
+        old = stored
+        for part in name.split("."):
+            old = old.get(part) if isinstance(old, dict) else None
+        if old is not None and old != value:
+            raise UserError(
+                f"{name}={value}: the run {spec.name} was recorded with {name}={old}; "
+                f"use that value, another study=NAME, or delete {folder.path}"
+            )
+
+
+def settings_line(confs: Sequence[RunConf]) -> str:
+    """What varies over the jobs of a sweep, for its first line: ``depth=10,20 connection=plain,residual``."""
+    leaves = [flatten(c) for c in confs]
+    parts = []
+    for name in leaves[0]:
+        values = dict.fromkeys(str(plain_value(leaf[name][1])) for leaf in leaves)
+        if len(values) > 1 and name != "connection.shortcut":
+            parts.append(f"{name.removesuffix('.name')}={','.join(values)}")
+    return " ".join(parts)

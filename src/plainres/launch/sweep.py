@@ -1,0 +1,113 @@
+"""A sweep from its first line to its end report."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from plainres.job import Outcome
+from plainres.launch.prepare import prepare, settings_line
+from plainres.pair import RunSpec
+from plainres.report.terminal import make_console
+from plainres.schema import RunConf
+from plainres.store import FINISHED, Status, Study
+
+log = logging.getLogger("plainres")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Checked jobs of one study, ready to run.
+
+    Attributes:
+        study: the folder.
+        specs: the jobs, in the order of the grid.
+        fail_fast: after the first failed run, start no further ones.
+        console: where the user reads.
+    """
+
+    study: Study
+    specs: list[RunSpec]
+    fail_fast: bool
+    console: Console
+
+    @classmethod
+    def prepare(cls, confs: Sequence[RunConf]) -> "Sweep":
+        """Check every job.
+
+        Raises:
+            UserError: the first job that cannot be run; nothing has been trained.
+        """
+        console = make_console()
+        study, specs = prepare(confs)
+        console.print(Text(f"plainres: {len(specs)} runs: {settings_line(confs)} -> {study.path}"), soft_wrap=True)
+        return cls(study, specs, confs[0].fail_fast, console)
+
+    def run(self, launch: "Callable[[Sweep], list[Outcome] | None]") -> list[Outcome]:
+        """Run all jobs by ``launch``, then write the report and say how it went.
+
+        Raises:
+            SystemExit: 130 after one line when the user asked to stop.
+        """
+        began = time.perf_counter()
+        handler = logging.FileHandler(self.study.path / "sweep.log")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.info("start: %s", " ".join(sys.argv))
+        try:
+            reported = launch(self)
+            outcomes = self._from_folders() if reported is None else reported
+            for outcome in outcomes:
+                log.info("%s: %s %s", outcome.name, outcome.status.value, outcome.message)
+            self._report(outcomes, began)
+        except KeyboardInterrupt:
+            say_interrupted(self.study, self.console)
+            sys.exit(130)
+        finally:
+            log.removeHandler(handler)
+            handler.close()
+        return outcomes
+
+    def _from_folders(self) -> list[Outcome]:
+        """Outcomes as the run folders tell them, for launchers that return nothing of ours."""
+        found = []
+        for spec in self.specs:
+            folder = self.study.run_folder(spec.name)
+            status, error = folder.status(), folder.read().get("error")
+            found.append(Outcome(spec.name, status, False, error["message"] if error else "", 0.0))
+        return found
+
+    def _report(self, outcomes: list[Outcome], began: float) -> None:
+        """Report of the whole study, failures last, where they are seen."""
+        from plainres.report.build import build_report
+        from plainres.report.terminal import print_report
+
+        took = time.perf_counter() - began
+        self.console.print(Text(f"plainres: runs ended after {took:.1f} s, writing the report"), soft_wrap=True)
+        print_report(build_report(self.study.path, echo=self._say), self.console)
+        for outcome in outcomes:
+            if outcome.message:
+                self._say(f"{outcome.name}: {outcome.status.value}: {outcome.message}")
+        if missing := len(self.specs) - len(outcomes):
+            self._say(f"{missing} runs were not started (fail_fast=true)")
+
+    def _say(self, line: str) -> None:
+        self.console.print(Text(line), soft_wrap=True)
+
+
+def exit_code(outcomes: Sequence[Outcome]) -> int:
+    """0 when every run is complete, diverged (a result), or trained by another process; else 1."""
+    return 0 if all(o.status in FINISHED or o.status is Status.RUNNING for o in outcomes) else 1
+
+
+def say_interrupted(study: Study, console: Console) -> None:
+    """The one line after Ctrl-C."""
+    statuses = [folder.status() for folder in study.runs() if folder.exists()]
+    counts = {s: statuses.count(s) for s in dict.fromkeys(statuses)}
+    text = ", ".join(f"{n} {s.value}" for s, n in counts.items())
+    console.print(Text(f"plainres: interrupted ({text}); the same command goes on from here"), soft_wrap=True)

@@ -1,0 +1,67 @@
+"""activation_grad_norm at a block's input and output, and block_gain, their quotient.
+
+    activation_grad_norm = mean over samples of ‖∂ℓ_i/∂x_i‖, ℓ_i the loss of sample i: the per-sample norm of
+    the tensor's gradient times the number of examples in the loss's mean.
+    block_gain = activation_grad_norm(input) / activation_grad_norm(output): a quotient of means, so that the
+    product over all blocks is exactly that of the first block's input over the last block's output.
+
+A post-activation block's Jacobian is D(I + J_F), not I + J_F: its gain includes the activation's. Belongs to
+the step whose backward pass it saw.
+"""
+
+import numpy as np
+import torch
+
+from plainres.models.block import Block
+from plainres.probes.readings import Readings
+
+
+class ActivationGradNorm:
+    """Tensor hooks on the first block's input and on every block's output."""
+
+    def __init__(self, blocks: list[Block]) -> None:
+        self._blocks = blocks
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        self._norms: list[torch.Tensor | None] = []
+        self._num_examples = 0
+
+    def arm(self, num_examples: int) -> None:
+        """
+        Args:
+            num_examples: examples in the loss's mean.
+        """
+        self._num_examples = num_examples
+        self._norms = [None] * (len(self._blocks) + 1)
+        self._handles = [self._blocks[0].register_forward_pre_hook(self._hook_input)]
+        self._handles += [block.register_forward_hook(self._hook_output) for block in self._blocks]
+
+    def disarm(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _hook_input(self, block: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        self._hook(args[0], 0)
+
+    def _hook_output(self, block: torch.nn.Module, args: tuple[torch.Tensor, ...], y: torch.Tensor) -> None:
+        assert isinstance(block, Block)
+        self._hook(y, block.index + 1)
+
+    def _hook(self, tensor: torch.Tensor, position: int) -> None:
+        def keep(grad: torch.Tensor) -> None:
+            norms_N = torch.linalg.vector_norm(grad.flatten(1), dim=1, dtype=torch.float32)
+            self._norms[position] = norms_N.mean() * self._num_examples
+
+        tensor.register_hook(keep)
+
+    def read(self, readings: Readings) -> None:
+        """Raises: RuntimeError when no gradient reached some block."""
+        missed = [i for i, seen in enumerate(self._norms) if seen is None]
+        if missed:
+            raise RuntimeError(f"the activation-gradient probe saw no gradient at trunk position {missed[0]}")
+        norms = torch.stack([n for n in self._norms if n is not None]).cpu().numpy()
+        top, bottom = norms[:-1], norms[1:]
+        readings.put("block", "activation_grad_norm_input", top)
+        readings.put("block", "activation_grad_norm_output", bottom)
+        gain = np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)
+        readings.put("block", "block_gain", gain, "no gradient at the block's output")

@@ -1,0 +1,99 @@
+"""How large the branch is beside the trunk, block by block. Norms are per-sample L2, then mean over the batch.
+
+    input_norm ‖x‖, shortcut_norm ‖h(x)‖, branch_norm ‖F(x)‖, output_norm ‖y‖
+    branch_ratio    mean of ‖F‖/‖h‖ over samples with ‖h‖ > 0, with its 10 % and 90 % quantiles and the number
+                    of samples left out; a mean of ratios, not a ratio of means
+    branch_over_input   the plain arm's mean of ‖F(x)‖/‖x‖: nothing is added, so it is no residual ratio
+    forward_gain    mean of ‖y‖/‖x‖, both arms
+    branch_cosine   mean of cos(F, h)
+
+h is what the branch is added to, F what is added, y the block's output after post. Belongs to the step whose
+batch it saw, before that step's update.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from plainres.models.block import Block
+from plainres.probes.readings import Readings
+
+Array = npt.NDArray[np.float32]
+
+NO_ADDITION = "no addition: not a residual ratio"
+NO_SIGNAL = "no shortcut signal"
+
+
+class BranchNorms:
+    """Listens to every block's tap and reduces at once, so that no activation is kept."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self._sums: list[torch.Tensor | None] = [None] * num_blocks
+        self._added = False
+
+    def on_block(self, index: int, x: torch.Tensor, h: torch.Tensor | None, f: torch.Tensor, y: torch.Tensor) -> None:
+        with torch.no_grad():
+            self._added = h is not None
+            flat = [t.detach().flatten(1).float() for t in (x, f, y, x if h is None else h)]
+            x_ND, f_ND, y_ND, h_ND = flat
+            shortcut = x_ND if h is x or h is None else h_ND
+            norms = [torch.linalg.vector_norm(t, dim=1) for t in (x_ND, f_ND, y_ND)]
+            norms.append(norms[0] if shortcut is x_ND else torch.linalg.vector_norm(shortcut, dim=1))
+            self._sums[index] = torch.stack([*norms, (shortcut * f_ND).sum(1)])
+
+    def read(self, readings: Readings) -> None:
+        """Raises: RuntimeError when a block was never seen."""
+        missed = [i for i, seen in enumerate(self._sums) if seen is None]
+        if missed:
+            raise RuntimeError(f"the branch probe never saw block {missed[0]} in a probed step")
+        stacked = torch.stack([s for s in self._sums if s is not None]).cpu().numpy()
+        self._sums = [None] * len(self._sums)
+        x_BN, f_BN, y_BN, h_BN, dot_BN = stacked.transpose(1, 0, 2)
+        for metric, norms in (("input_norm", x_BN), ("branch_norm", f_BN), ("output_norm", y_BN)):
+            readings.put("block", metric, norms.mean(1))
+        readings.put("block", "forward_gain", _mean_ratio(y_BN, x_BN)[0], "no input signal")
+        if self._added:
+            self._read_added(readings, f_BN, h_BN, dot_BN)
+        else:
+            readings.put("block", "branch_over_input", _mean_ratio(f_BN, x_BN)[0], "no input signal")
+            for metric in _ADDED_METRICS:
+                readings.put_null("block", metric, len(x_BN), NO_ADDITION)
+
+    def _read_added(self, readings: Readings, f_BN: Array, h_BN: Array, dot_BN: Array) -> None:
+        mean, low, high = _mean_ratio(f_BN, h_BN)
+        readings.put("block", "shortcut_norm", h_BN.mean(1))
+        readings.put("block", "branch_ratio", mean, NO_SIGNAL)
+        readings.put("block", "branch_ratio_q10", low, NO_SIGNAL)
+        readings.put("block", "branch_ratio_q90", high, NO_SIGNAL)
+        readings.put("block", "branch_ratio_left_out", (h_BN == 0).sum(1))
+        cosine = _mean_ratio(dot_BN, f_BN * h_BN)[0]
+        readings.put("block", "branch_cosine", cosine, "branch or shortcut is 0 on every sample")
+
+
+_ADDED_METRICS = (
+    "shortcut_norm",
+    "branch_ratio",
+    "branch_ratio_q10",
+    "branch_ratio_q90",
+    "branch_ratio_left_out",
+    "branch_cosine",
+)
+
+
+def _mean_ratio(top_BN: Array, bottom_BN: Array) -> tuple[Array, Array, Array]:
+    """Mean, 10 % and 90 % quantile of top/bottom over the samples with bottom > 0; NaN where none is left."""
+    ratio = np.divide(top_BN, bottom_BN, out=np.full_like(top_BN, np.nan), where=bottom_BN > 0)
+    valid = ~np.isnan(ratio)
+    if valid.all():
+        low, high = np.quantile(ratio, (0.1, 0.9), axis=1)
+        return ratio.mean(1), low, high
+    rows = [row[keep] for row, keep in zip(ratio, valid, strict=True)]
+    stats = [(r.mean(), *np.quantile(r, (0.1, 0.9))) if len(r) else (np.nan,) * 3 for r in rows]
+    mean, low, high = np.array(stats, dtype=np.float32).T
+    return mean, low, high
+
+
+def tap_blocks(blocks: list[Block], listener: BranchNorms | None) -> None:
+    """Point every block's tap at the listener, or at nothing."""
+    for block in blocks:
+        block.tap = None if listener is None else listener.on_block

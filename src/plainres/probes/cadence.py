@@ -1,0 +1,26 @@
+"""When things are measured. Early training moves fastest, so early points are log-spaced."""
+
+
+def probe_steps(every: int, steps: int) -> frozenset[int]:
+    """Steps (0-based, before their update) in which the inside of the network is read.
+
+    Step 0, powers of two up to ``every``, every ``every`` steps, and the last step; none when ``every`` is 0.
+    """
+    if every == 0:
+        return frozenset()
+    early = {2**k for k in range(every.bit_length()) if 2**k < every}
+    return frozenset(s for s in {0, steps - 1} | early | set(range(0, steps, every)) if s < steps)
+
+
+def evaluation_steps(every: int, steps: int) -> frozenset[int]:
+    """Numbers of updates after which the network is evaluated.
+
+    0, the 1-2-5 series up to ``every``, every ``every`` updates, and the final weights.
+    """
+    early = {m * 10**k for m in (1, 2, 5) for k in range(len(str(every))) if m * 10**k < every}
+    return frozenset(s for s in {0, steps} | early | set(range(0, steps, every)) if s <= steps)
+
+
+def batchstats_steps(every: int, steps: int, evaluations: frozenset[int]) -> frozenset[int]:
+    """Those evaluations that are repeated with batch statistics: every ``every`` updates, and the final weights."""
+    return frozenset(s for s in evaluations if s % every == 0 or s == steps)

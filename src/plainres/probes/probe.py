@@ -1,0 +1,69 @@
+"""All quantities of a probed step, read together.
+
+Order inside the step (METRICS.md): ``arm`` → forward → loss → backward → ``after_backward`` → clip →
+``before_update`` → optimizer.step() → ``after_update`` → ``row``. Reading changes no number: every probe works
+on detached tensors, and training is bit-identical with probes on and off (tested).
+"""
+
+from typing import Any
+
+from plainres.flat import FlatParameters
+from plainres.models.block import Block
+from plainres.models.networks import Network, layer_sites
+from plainres.probes.activation_grad import ActivationGradNorm
+from plainres.probes.branch import BranchNorms, tap_blocks
+from plainres.probes.grad_norm import GradNorm
+from plainres.probes.parameters import parameter_scopes
+from plainres.probes.readings import Readings
+from plainres.probes.responses import LayerOutputs
+from plainres.probes.update_ratio import UpdateRatio
+
+
+class Probe:
+    """The default probes on one network. Hooks exist only between ``arm`` and ``after_backward``."""
+
+    def __init__(self, network: Network, flat: FlatParameters) -> None:
+        self._blocks = [b for b in network.blocks if isinstance(b, Block)]
+        sites = layer_sites(network)
+        scopes = parameter_scopes(network, flat)
+        blocks = [f"blocks.{b.index}" for b in self._blocks]
+        self.layout: dict[str, list[str]] = scopes.names | {"block": blocks}
+        self.response_labels = [site.response_label for site in sites]
+        self._branch = BranchNorms(len(self._blocks))
+        self._activations = ActivationGradNorm(self._blocks)
+        self._outputs = LayerOutputs(sites)
+        self._grads = GradNorm(flat, scopes)
+        self._updates = UpdateRatio(flat, scopes)
+
+    def arm(self, num_examples: int) -> None:
+        """Begin a probed step; ``num_examples`` is the number of examples in the loss's mean."""
+        tap_blocks(self._blocks, self._branch)
+        self._activations.arm(num_examples)
+        self._outputs.arm()
+
+    def after_backward(self) -> None:
+        """Take the gradients, before clipping, and the hooks off."""
+        tap_blocks(self._blocks, None)
+        self._activations.disarm()
+        self._outputs.disarm()
+        self._grads.after_backward()
+
+    def before_update(self) -> None:
+        self._updates.before_update()
+
+    def after_update(self) -> None:
+        self._updates.after_update()
+
+    def row(self, step: int) -> dict[str, Any]:
+        """The step's line of layers.jsonl.
+
+        Raises:
+            RuntimeError: a layer or block was never seen.
+        """
+        readings = Readings()
+        self._grads.read(readings)
+        self._updates.read(readings)
+        self._outputs.read(readings)
+        self._branch.read(readings)
+        self._activations.read(readings)
+        return readings.row(step)

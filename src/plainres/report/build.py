@@ -1,0 +1,138 @@
+"""`plainres report`: every table and figure of a study, from its files alone.
+
+    results/<study>/report/
+        degradation.csv   one row per setting, depth and connection: errors, degradation, gap, with intervals
+        runs.csv          one row per run
+        audit.csv         one row per matched pair
+        summary.md        the result in words, and how it was computed
+        figures/          PDF, PNG and the CSV each figure drew
+
+Every file is replaced as a whole. The CSVs have equal bytes for equal runs.
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plainres.analysis.audit import audit_table
+from plainres.analysis.curves import curves
+from plainres.analysis.degradation import Verdict, judge, usable
+from plainres.analysis.inside import Inside
+from plainres.analysis.load import LoadedStudy, identity_names, load_study
+from plainres.analysis.settings import ONLY_SETTING
+from plainres.errors import UserError
+from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
+from plainres.figures.save import NothingToDraw, csv_bytes, save
+from plainres.report.summary import summary_text
+from plainres.store import write_atomic
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Echo = Callable[[str], None]
+
+
+@dataclass
+class ReportResult:
+    """What a report found and wrote.
+
+    Attributes:
+        loaded: the study's runs, and the folders that could not be read (``loaded.problems``).
+        verdict: degradation table, onset depths, runs left out.
+        audit: the table of audit.csv.
+        folder: where the report is.
+        figures: names of the figures written, without suffix.
+        skipped: (figure, reason) for each figure that the study has no data for.
+        problems: one line for each folder or table that could not be read.
+        seconds: wall time of building the report.
+    """
+
+    loaded: LoadedStudy
+    verdict: Verdict
+    audit: "pd.DataFrame"
+    folder: Path
+    figures: list[str] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def build_report(path: str | Path, echo: Echo = lambda line: None) -> ReportResult:
+    """Write ``<study>/report/`` anew.
+
+    Args:
+        path: the study's folder.
+        echo: called with a line for each thing that a user should know while it runs.
+
+    Raises:
+        UserError: ``path`` is no study, or the report cannot be written (folder, disk).
+    """
+    start = time.perf_counter()
+    loaded = load_study(path)
+    verdict = judge(loaded.runs)
+    audit = audit_table(loaded.runs, loaded.records)
+    result = ReportResult(loaded, verdict, audit, loaded.study.report_dir, problems=list(loaded.problems))
+    try:
+        result.folder.mkdir(parents=True, exist_ok=True)
+        _write_tables(result)
+        for setting, runs in loaded.runs.groupby("setting"):
+            _draw(result, str(setting), runs)
+        _remove_stale(result)
+        write_atomic(result.folder / "summary.md", summary_text(result).encode())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"{result.folder}: the report cannot be written ({reason}); make room or choose another") from error  # fmt: skip
+    for line in result.problems:
+        echo(f"left out: {line}")
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def _write_tables(result: ReportResult) -> None:
+    runs = result.loaded.runs.drop(columns="folder")
+    lists = {name: runs[name].map(_cell_text) for name in identity_names() if name not in ("depth", "seed")}
+    first = ["name", "status", "setting", "depth", "connection", "seed", "model"]
+    columns = [*first, *[name for name in runs.columns if name not in first]]
+    tables = {"degradation": result.verdict.table, "runs": runs.assign(**lists)[columns], "audit": result.audit}
+    for name, table in tables.items():
+        write_atomic(result.folder / f"{name}.csv", csv_bytes(table))
+
+
+def _cell_text(value: object) -> object:
+    """A list as JSON; numbers by their shortest exact text, so that an id can be computed again from runs.csv."""
+    return json.dumps(value) if isinstance(value, list | float) else value
+
+
+def _draw(result: ReportResult, setting: str, runs: "pd.DataFrame") -> None:
+    """Draw every figure of one setting; with several settings each has its name in the file names."""
+    used = usable(runs)
+    inside = Inside(result.loaded, runs, METRICS)
+    drawn_curves, problems = curves(result.loaded, runs)
+    result.problems += [p for p in problems + inside.problems if p not in result.problems]
+    table = result.verdict.table
+    tables = FigureTables(drawn_curves, table[table["setting"] == setting], used, inside.profile, inside.map)
+    suffix = "" if setting == ONLY_SETTING else f"-{slug(setting)}"
+    for name, make in paper_figures(tables):
+        try:
+            save(make(), result.folder / "figures", f"{name}{suffix}")
+            result.figures.append(f"{name}{suffix}")
+        except NothingToDraw as nothing:
+            result.skipped.append((f"{name}{suffix}", str(nothing)))
+
+
+def slug(setting: str) -> str:
+    """A setting's label as a part of a file name: ``lr=0.1, steps=300`` -> ``lr=0.1_steps=300``."""
+    return re.sub(r"[^A-Za-z0-9=.+-]+", "_", setting).strip("_")
+
+
+def _remove_stale(result: ReportResult) -> None:
+    """Delete figures of an earlier report that this one did not draw; files of other names are the user's."""
+    known = re.compile(rf"({'|'.join(FIGURES)})(-.*)?")
+    for path in sorted((result.folder / "figures").glob("*")):
+        ours = path.suffix in (".pdf", ".png", ".csv") and known.fullmatch(path.stem)
+        if ours and path.stem not in result.figures:
+            path.unlink()

@@ -1,0 +1,49 @@
+"""Fractions as the text a person reads: percent, percentage points, seconds, counts."""
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from plainres.analysis.load import SECONDS
+from plainres.store import Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = Mapping[Hashable, Any]
+
+
+def error_text(row: Row, metric: str) -> str:
+    """``65.07 [60.21, 69.90]`` in %; the interval of an error is cut at 0 and 100."""
+    if row["n"] == 0:
+        return "–"
+    ends = [min(max(100 * row[f"{metric}_{end}"], 0.0), 100.0) for end in ("low", "high")]
+    return _with_interval(f"{100 * row[f'{metric}_mean']:.2f}", [f"{end:.2f}" for end in ends], row[f"{metric}_flag"])
+
+
+def difference_text(row: Row, name: str) -> str:
+    """``+65.07 [+60.21, +69.90], n = 5`` in percentage points; empty where it is not defined."""
+    if row[f"{name}_n"] == 0:
+        return ""
+    ends = [f"{100 * row[f'{name}_{end}']:+.2f}" for end in ("low", "high")]
+    text = _with_interval(f"{100 * row[f'{name}_mean']:+.2f}", ends, row[f"{name}_flag"])
+    return text if row[f"{name}_n"] == 1 else f"{text}, n = {row[f'{name}_n']}"
+
+
+def _with_interval(mean: str, ends: list[str], flag: str) -> str:
+    if flag == "n = 1":
+        return f"{mean} (n = 1)"
+    return f"{mean} [{', '.join(ends)}]{'*' if flag == 'no spread' else ''}"
+
+
+def status_counts(runs: "pd.DataFrame") -> str:
+    """``37 complete, 2 diverged, 1 failed``, in the order of the statuses."""
+    counts = runs["status"].value_counts()
+    return ", ".join(f"{counts[str(s)]} {s}" for s in Status if str(s) in counts)
+
+
+def seconds_line(runs: "pd.DataFrame", report_seconds: float | None = None) -> str:
+    """The split of the seconds, summed over runs; ``report_seconds`` is wall time and is named apart."""
+    sums = {name: float(runs[f"seconds_{name}"].astype(float).sum()) for name in SECONDS}
+    parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in sums.items() if name != "total")
+    text = f"seconds, summed over runs: {parts}; total {sums['total']:.1f}"
+    return text if report_seconds is None else f"{text}; report {report_seconds:.1f}"

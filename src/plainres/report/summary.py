@@ -1,0 +1,87 @@
+"""summary.md: the result in words and in a table, and how it was computed."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from plainres.analysis.audit import audit_in_words
+from plainres.analysis.degradation import MARGIN
+from plainres.analysis.settings import PLAIN
+from plainres.report.numbers import difference_text, error_text, seconds_line, status_counts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from plainres.report.build import ReportResult
+
+METHOD = f"""\
+- Errors are the clean training error (whole training set, no augmentation, evaluation mode) of the final weights.
+- Intervals are two-sided 95 % t intervals over seeds. Where all values are equal the interval is ± 1/N, N the
+  number of examples ("no spread"). With one seed there is none. Intervals of an error are cut at 0 and 100 % here,
+  not in the CSV.
+- Gap = plain − this connection at equal depth; degradation = this depth − the shallowest one of the same
+  connection. Both are paired: two runs are compared only if they are equal in every other identity field, seed
+  included; n counts the pairs.
+- A run that diverged counts as an error at chance level.
+- Onset = the least depth whose degradation interval lies wholly above {100 * MARGIN:g} percentage point.
+- Figures of the inside: geometric means over seeds of complete and diverged runs."""
+
+
+def summary_text(result: "ReportResult") -> str:
+    """The text of summary.md. It holds nothing of the moment of writing: equal runs give equal text."""
+    runs = result.loaded.runs
+    parts = [f"# {result.loaded.study.name}", f"{len(runs)} runs: {status_counts(runs) or 'none'}."]
+    for setting, table in result.verdict.table.groupby("setting"):
+        parts.append(f"## Result{'' if setting == 'all' else f' ({setting})'}")
+        parts.append(_result_table(table))
+        onsets = result.verdict.onsets
+        parts.append(_bullets(f"{row.connection}: {row.verdict}" for row in onsets[onsets["setting"] == setting].itertuples()))  # fmt: skip
+    parts += ["## Audit of the pairs", _bullets(audit_in_words(result.audit))]
+    parts += ["## Left out", _bullets(_left_out(result)) or "Nothing."]
+    parts += ["## How it was computed", METHOD, _bullets(_provenance(runs))]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _result_table(table: "pd.DataFrame") -> str:
+    head = ["depth", "connection", "n", "diverged", "training error %", "validation error %", "degradation, points", "gap to plain, points"]  # fmt: skip
+    lines = [head, ["---:", "---", *["---:"] * 6]]
+    for row in table.to_dict("records"):
+        lines.append(
+            [
+                str(row["depth"]),
+                row["connection"],
+                str(row["n"]),
+                str(row["n_diverged"]),
+                error_text(row, "train_error"),
+                error_text(row, "val_error"),
+                difference_text(row, "degradation"),
+                "" if row["connection"] == PLAIN else difference_text(row, "gap"),
+            ]
+        )
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _left_out(result: "ReportResult") -> Iterator[str]:
+    for row in result.verdict.left_out.to_dict("records"):
+        yield f"{row['name']}: {row['why']}"
+    yield from result.problems
+    for reason in dict.fromkeys(reason for _, reason in result.skipped):
+        names = ", ".join(name for name, why in result.skipped if why == reason)
+        yield f"not drawn ({reason}): {names}"
+
+
+def _provenance(runs: "pd.DataFrame") -> Iterator[str]:
+    known = runs[runs["commit"].notna()]
+    if known.empty:
+        return
+    dirty = int(known["dirty"].astype(bool).sum())
+    yield f"commit {_each(known['commit'])}{f'; {dirty} runs with uncommitted changes' if dirty else ''}"
+    yield f"hardware: {_each(known['device_name'])}; threads per run: {_each(known['threads'])}"
+    yield seconds_line(runs)
+
+
+def _each(values: "pd.Series[str]") -> str:
+    return ", ".join(sorted({str(v) for v in values.dropna()}))

@@ -1,0 +1,97 @@
+"""What the terminal shows at the end of a sweep or a report: a compact table, onsets, counts, paths."""
+
+from typing import TYPE_CHECKING
+
+from plainres.analysis.settings import ONLY_SETTING, PLAIN, arm_order
+from plainres.report.numbers import Row, difference_text, error_text, seconds_line, status_counts
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+    from rich.table import Table
+
+    from plainres.report.build import ReportResult
+
+WIDTH = 100  # of plain output, when there is no terminal to ask
+
+
+def make_console(**options: object) -> "Console":
+    """A console that wraps nothing away when its output is a file or a pipe."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=False, **options)  # type: ignore[arg-type]
+    if not console.is_terminal:
+        console.width = WIDTH
+    return console
+
+
+def print_report(result: "ReportResult", console: "Console | None" = None) -> None:
+    """Print the result of a study: one table per setting and arm, then onsets, counts, problems and paths."""
+    console = console or make_console()
+    for table in result_tables(result):
+        console.print(table)
+    for line in closing_lines(result):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def result_tables(result: "ReportResult") -> "list[Table]":
+    """Depth × connection: final training error, and the gap to plain. One table per setting and non-plain arm."""
+    tables = []
+    for setting, part in result.verdict.table.groupby("setting"):
+        if not part["n"].sum():
+            continue
+        arms = arm_order(part["connection"])
+        others = [name for name in arms if name != PLAIN]
+        for other in others or [PLAIN]:
+            tables.append(_table(str(setting), part, [name for name in arms if name in (PLAIN, other)]))
+    return tables
+
+
+def _table(setting: str, part: "pd.DataFrame", arms: list[str]) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    title = "Final training error, % [95 % interval]" + ("" if setting == ONLY_SETTING else f" · {setting}")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("depth", justify="right")
+    for name in arms:
+        table.add_column(name, justify="right")
+        table.add_column("n", justify="right")
+    paired = arms[0] == PLAIN and len(arms) > 1
+    if paired:
+        table.add_column("gap: plain − this, points", justify="right")
+    for depth, rows in part.groupby("depth"):
+        by_arm = {row["connection"]: row for row in rows.to_dict("records")}
+        cells = [str(depth)]
+        for name in arms:
+            cells += [error_text(by_arm[name], "train_error"), _count(by_arm[name])] if name in by_arm else ["–", "0"]
+        if paired:
+            cells.append(difference_text(by_arm[arms[-1]], "gap") if arms[-1] in by_arm else "")
+        table.add_row(*cells)
+    return table
+
+
+def _count(row: Row) -> str:
+    return f"{row['n']}" + (f" ({row['n_diverged']} div.)" if row["n_diverged"] else "")
+
+
+def closing_lines(result: "ReportResult") -> list[str]:
+    """Onset depths, status counts, what was left out, where the files are, where the seconds went."""
+    runs, table = result.loaded.runs, result.verdict.table
+    lines = []
+    if len(table) and (table[["train_error_flag", "gap_flag"]] == "no spread").any(axis=None):
+        lines.append("* all values equal: the interval is ± 1/N (N training examples)")
+    for row in result.verdict.onsets.to_dict("records"):
+        where = "" if row["setting"] == ONLY_SETTING else f" ({row['setting']})"
+        lines.append(f"onset of degradation{where}: {row['connection']} {row['verdict']}")
+    lines.append(f"runs: {status_counts(runs) or 'none'}")
+    if not table["n"].sum():
+        lines.append("no run is complete or diverged yet: there is no result to show")
+    broken = len(result.problems)
+    lines += [f"left out of the means: {len(result.verdict.left_out)} runs, see summary.md"] if len(result.verdict.left_out) else []  # fmt: skip
+    lines += [f"cannot be read: {broken} folder{'s' if broken > 1 else ''}, see summary.md"] if broken else []
+    lines += [f"not drawn: {len(result.skipped)} figures, see summary.md"] if result.skipped else []
+    lines.append(f"tables:  {result.folder}/degradation.csv, runs.csv, audit.csv, summary.md")
+    lines.append(f"figures: {result.folder}/figures ({len(result.figures)} as PDF, PNG and CSV)")
+    lines.append(seconds_line(runs, result.seconds))
+    return lines

@@ -1,0 +1,232 @@
+"""The training loop. One arm, one depth, one seed; everything it needs is handed to it.
+
+Time: a step's readings stand under the step they were taken in, 0 … steps−1; an evaluation stands under the
+number of updates made, 0 … steps. A checkpoint is taken at a step boundary before anything of that step, so a
+resumed run repeats nothing that was written and misses nothing that was not.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from plainres import checkpoint
+from plainres.checkpoint import Position
+from plainres.clock import Clock
+from plainres.data import Dataset
+from plainres.data.dataset import Batches
+from plainres.divergence import DeferredGuard, Divergence, ImmediateGuard, name_first_non_finite
+from plainres.errors import Interrupted
+from plainres.evaluate import error_with_batch_statistics, evaluate
+from plainres.flat import FlatParameters
+from plainres.models.networks import Network
+from plainres.optim import learning_rate, set_learning_rate
+from plainres.pair import RunSpec
+from plainres.probes.probe import Probe
+from plainres.rows import RowWriter
+from plainres.store import RunFolder
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Step numbers at which something beside training happens."""
+
+    probes: frozenset[int]
+    evaluations: frozenset[int]
+    batchstats: frozenset[int]
+
+
+@dataclass
+class Parts:
+    """Everything a training loop works on, on its device."""
+
+    spec: RunSpec
+    network: Network
+    flat: FlatParameters
+    optimizer: torch.optim.Optimizer
+    guard: ImmediateGuard | DeferredGuard
+    data: Dataset
+    batches: Batches
+    probe: Probe
+    plan: Plan
+    writer: RowWriter
+    folder: RunFolder
+    place: dict[str, str]
+    on_checkpoint: Callable[[int], None]
+
+
+class Training:
+    """One run from a position to the end of its budget, to a divergence, or to a request to stop."""
+
+    def __init__(self, parts: Parts, position: Position, should_stop: Callable[[], bool]) -> None:
+        self.parts = parts
+        self.position = position
+        self._should_stop = should_stop
+        conf = parts.spec.conf
+        self._steps = conf.trainer.steps
+        self._checkpoint_every = conf.trainer.checkpoint_every
+        self._clip = conf.optimizer.clip_norm or math.inf
+        device = parts.spec.device
+        self._wrong = torch.tensor(position.running["wrong"], dtype=torch.float64, device=device)
+        self._loss = torch.tensor(position.running["loss"], dtype=torch.float64, device=device)
+        self._clock = Clock(position.seconds)
+        self._last_progress = 0.0
+        self._last_loss = math.nan
+        if isinstance(parts.guard, DeferredGuard):
+            parts.guard.start(position.step)
+
+    def run(self) -> Divergence | None:
+        """Train to the end of the budget.
+
+        Returns:
+            where it diverged, or None when it is complete.
+
+        Raises:
+            Interrupted: it was asked to stop; a checkpoint has been written.
+            OSError: the disk is full; rows up to the last checkpoint are safe.
+        """
+        start = self.position.step
+        for step in range(start, self._steps + 1):
+            self.position.step = step
+            stopping = self._should_stop()
+            if stopping or (step % self._checkpoint_every == 0 and step > start):
+                if (diverged := self._flush()) is not None:
+                    return diverged
+                self._save()
+            if stopping:
+                raise Interrupted
+            if step in self.parts.plan.evaluations:
+                if (diverged := self._flush()) is not None:
+                    return diverged
+                self._evaluate(step)
+            if step < self._steps and (bad := self._update(step)) is not None:
+                return self._name(bad)
+        return self._flush()
+
+    def _update(self, step: int) -> int | None:
+        """One step, in METRICS.md's order; the step in which training diverged, if it did."""
+        began = time.perf_counter()
+        parts, conf = self.parts, self.parts.spec.conf
+        probing = step in parts.plan.probes
+        x, y = self._batch(step)
+        if probing:
+            parts.probe.arm(len(y))
+        parts.flat.zero_grad()
+        logits = parts.network(x)
+        loss = F.cross_entropy(logits, y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if probing:
+            parts.probe.after_backward()
+        total = torch.linalg.vector_norm(parts.flat.grad)
+        if (bad := parts.guard.check(step, loss, total)) is not None:
+            return bad
+        clip_coef = torch.clamp(self._clip / (total + 1e-6), max=1.0) if self._clip < math.inf else None
+        if clip_coef is not None:
+            parts.flat.grad.mul_(clip_coef)
+        if probing:
+            parts.probe.before_update()
+        lr = learning_rate(conf.schedule, conf.optimizer.lr, step, self._steps)
+        set_learning_rate(parts.optimizer, lr)
+        parts.optimizer.step()
+        if probing:
+            parts.probe.after_update()
+            self._write_readings(step, lr, total, clip_coef)
+        self._wrong += (logits.detach().argmax(1) != y).sum()
+        self._loss += loss.detach() * len(y)
+        self.position.running["examples"] += len(y)
+        self._clock.step(time.perf_counter() - began, probing)
+        self._report_progress(step, loss)
+        return None
+
+    def _batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        index = self.parts.batches.indices(step, self.parts.spec.device)
+        return self.parts.data.train_x_NCHW[index], self.parts.data.train_y_N[index]
+
+    def _write_readings(self, step: int, lr: float, total: torch.Tensor, clip_coef: torch.Tensor | None) -> None:
+        # On a GPU a frozen step still passes here; its readings are not of a real update and are not written.
+        if self.parts.guard.flush() is not None:
+            return
+        coef = 1.0 if clip_coef is None else clip_coef.item()
+        values = {"lr": lr, "grad_norm_total": total.item(), "clip_coef": coef}
+        self.parts.writer.write("steps", {"step": step, "kind": "update", "values": values})
+        self.parts.writer.write("layers", self.parts.probe.row(step))
+
+    def _evaluate(self, step: int) -> None:
+        """Write the evaluation that stands under ``step`` updates, and start the running sums anew."""
+        parts, running = self.parts, self.position.running
+        with self._clock.measure("evaluation"):
+            values: dict[str, float] = evaluate(parts.network, parts.data)
+            if step in parts.plan.batchstats:
+                x, y, batch = parts.data.train_x_NCHW, parts.data.train_y_N, parts.batches.batch
+                values["train_error_batchstats"] = error_with_batch_statistics(parts.network, x, y, batch)
+            examples = running["examples"]
+            if examples:
+                values["train_error_running"] = self._wrong.item() / examples
+                values["train_loss_running"] = self._loss.item() / examples
+        self._wrong.zero_()
+        self._loss.zero_()
+        running["examples"] = 0.0
+        parts.writer.write("steps", evaluation_row(step, values))
+        if all(map(math.isfinite, values.values())):
+            self.position.last_eval = {"step": step} | values
+        self._progress(force=True)
+
+    def _flush(self) -> Divergence | None:
+        bad = self.parts.guard.flush()
+        return None if bad is None else self._name(bad)
+
+    def _name(self, step: int) -> Divergence:
+        x, y = self._batch(step)
+        return name_first_non_finite(self.parts.network, self.parts.flat, x, y, step)
+
+    def _save(self) -> None:
+        parts, position = self.parts, self.position
+        with self._clock.measure("store"):
+            position.running |= {"wrong": self._wrong.item(), "loss": self._loss.item()}
+            position.lengths = parts.writer.sync()
+            position.seconds = self._clock.seconds()
+            checkpoint.save(parts.folder.checkpoint, parts.network, parts.flat, parts.optimizer, position, parts.place)
+        with self._clock.measure("tracker"):
+            parts.on_checkpoint(position.step)
+
+    def finish(self) -> dict[str, float]:
+        """A last checkpoint with the final weights; the seconds spent, by activity."""
+        self._save()
+        return self._clock.seconds()
+
+    def _report_progress(self, step: int, loss: torch.Tensor) -> None:
+        if time.monotonic() - self._last_progress > PROGRESS_SECONDS:
+            self._last_loss = loss.item()
+            self._progress()
+
+    def _progress(self, force: bool = False) -> None:
+        now = time.monotonic()
+        if force and now - self._last_progress < PROGRESS_SECONDS / 2:
+            return
+        self._last_progress = now
+        last = self.position.last_eval or {}
+        loss = self._last_loss if math.isfinite(self._last_loss) else None
+        error = last.get("train_error")
+        self.parts.folder.write_progress(step=self.position.step, steps=self._steps, loss=loss, train_error=error)
+
+
+PROGRESS_SECONDS = 0.5
+
+
+def evaluation_row(step: int, values: dict[str, float]) -> dict[str, Any]:
+    """The line of steps.jsonl for an evaluation; what is not finite or does not exist yet is null with a reason."""
+    row: dict[str, float | None] = dict(values)
+    reasons = {}
+    for name, value in values.items():
+        if not math.isfinite(value):
+            row[name] = None
+            reasons[name] = f"not finite ({value})"
+    for name in ("train_error_running", "train_loss_running"):
+        if name not in row:
+            row[name] = None
+            reasons[name] = "no update since the last row"
+    return {"step": step, "kind": "eval", "values": row, "reasons": reasons}
