@@ -49,7 +49,8 @@ def main() -> None:
     except (UserError, HydraException, OmegaConfBaseException, OSError) as error:
         if traced:
             raise
-        _stop(str(error) if isinstance(error, (UserError, OSError)) else explain(error))
+        composing = isinstance(error, (HydraException, OmegaConfBaseException))
+        _stop(explain(error) if composing else str(error))
     except KeyboardInterrupt:
         sys.exit(130)
     if _failures:

@@ -130,7 +130,7 @@ def _evaluation(step: int, steps: int, final: float, depth: int, seed: int) -> d
     if step % 150 == 0:
         values["train_error_batchstats"] = train
     why = "no update yet"
-    reasons = {m: why for m in ("train_error_running", "train_loss_running")} if step == 0 else {}
+    reasons = dict.fromkeys(("train_error_running", "train_loss_running"), why) if step == 0 else {}
     return {"step": step, "kind": "eval", "values": values, "reasons": reasons}
 
 
@@ -157,20 +157,35 @@ def _body(
     spec: RunSpec, status: Status, layout: dict[str, list[str]], rows: list[dict[str, Any]], last: int
 ) -> dict[str, Any]:
     depth = spec.conf.depth
-    final = {"step": last} | {k: v for k, v in rows[-1]["values"].items()}
+    final = {"step": last} | rows[-1]["values"]
     failed = status in (Status.FAILED, Status.OOM)
     return {
         "num_parameters": 64 * 64 * depth,
         "layout": layout,
-        "data": {"num_train": NUM_TRAIN, "num_val": NUM_VAL, "num_classes": 10, "chance_error": CHANCE, "sha256": "ab" * 32},  # fmt: skip
+        "data": {
+            "num_train": NUM_TRAIN,
+            "num_val": NUM_VAL,
+            "num_classes": 10,
+            "chance_error": CHANCE,
+            "sha256": "ab" * 32,
+        },
         "audit": audit_of(spec),
         "environment": environment(),
-        "seconds": {"train": 0.05 * depth, "evaluation": 0.3, "probes": 0.4, "store": 0.1, "tracker": 0.0, "total": 0.05 * depth + 0.9},  # fmt: skip
+        "seconds": {
+            "train": 0.05 * depth,
+            "evaluation": 0.3,
+            "probes": 0.4,
+            "store": 0.1,
+            "tracker": 0.0,
+            "total": 0.05 * depth + 0.9,
+        },
         "peak_memory_mib": None,
         "peak_memory_reason": "not measured in a fake run",
         "final": final if status is Status.COMPLETE else None,
         "last_finite": final,
-        "diverged": {"step": last - 1, "where": "forward", "layer": layout["layer"][3]} if status is Status.DIVERGED else None,  # fmt: skip
+        "diverged": {"step": last - 1, "where": "forward", "layer": layout["layer"][3]}
+        if status is Status.DIVERGED
+        else None,
         "error": {"kind": "RuntimeError", "message": "boom", "traceback": "traceback.txt"} if failed else None,
         "created": "2026-11-29T12:00:00+00:00",
         "started": "2026-11-29T12:00:01+00:00",
@@ -204,7 +219,14 @@ def audit_of(spec: RunSpec) -> dict[str, Any]:
     """A clean audit, in which the residual arm declares its addition."""
     own = signature(spec.conf.depth)
     if spec.conf.connection.name == "plain":
-        return {"partner": None, "signature": own, "partner_signature": None, "checks": [], "declared": [], "clean": True}  # fmt: skip
+        return {
+            "partner": None,
+            "signature": own,
+            "partner_signature": None,
+            "checks": [],
+            "declared": [],
+            "clean": True,
+        }
     partner = FakeStudy(steps=spec.conf.trainer.steps).spec(
         spec.conf.study, spec.conf.optimizer.lr, "plain", spec.conf.depth, spec.conf.seed
     )
@@ -247,7 +269,10 @@ def _probe(step: int, plain: bool, depth: int, seed: int) -> dict[str, Any]:
         "weight_norm": jitter(np.full(depth, 11.0)),
         "update_ratio": jitter(3e-3 * np.exp(slope * (1 - layers) - 3 * progress)),
         "weight_grad_product": 11 * grad,
-        "response_std": [*jitter(np.full(depth - 1, 1.0) if plain else 0.9 - 0.6 * layers[:-1] * progress).tolist(), None],  # fmt: skip
+        "response_std": [
+            *jitter(np.full(depth - 1, 1.0) if plain else 0.9 - 0.6 * layers[:-1] * progress).tolist(),
+            None,
+        ],
         "dead_fraction": [*jitter(np.full(depth - 1, 0.2)).tolist(), None],
     }
     growth = np.full_like(blocks, 8.0) if plain else 8 * np.sqrt(1 + blocks * len(blocks))

@@ -5,6 +5,7 @@ Only this module, run.py and the launcher know Hydra and OmegaConf.
 
 import copy
 import re
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
@@ -49,27 +50,46 @@ def to_conf(cfg: DictConfig) -> RunConf:
 def explain(error: Exception) -> str:
     """One line for Hydra's and OmegaConf's errors of several: what was given, what is allowed, what to do."""
     text = "\n".join(str(e) for e in (error, error.__cause__) if e is not None)
-    if match := re.search(r"Could not find '([^']+)/([^'/]+)'\s+Available options in '[^']+':\s*((?:\s+\S+)+)", text):
-        group, given, options = match.group(1), match.group(2), match.group(3).split()
-        close = get_close_matches(given, options, 1)
-        hint = f"; did you mean {group}={close[0]}?" if close else ""
-        return f"{group}={given}: must be one of {', '.join(options)}{hint}"
-    if match := re.search(r"Could not override '([^']+)'", text) or re.search(r"Key '([^']+)' is not in struct", text):
-        return _unknown(match.group(1))
-    if match := re.search(r"Key '([^']+)' not in '(\w+)'", text):
-        full = re.search(r"full_key: (\S+)", text)
-        return _unknown(full.group(1) if full else match.group(1))
-    if match := re.search(r"(?:Error merging override|override) (\S+)", text):
-        problem = next((line for line in text.splitlines() if "Value" in line or "Invalid" in line), "not allowed")
-        return f"{match.group(1)}: {problem.strip()}"
+    for pattern, sentence in _PATTERNS:
+        if match := re.search(pattern, text):
+            return sentence(text, *match.groups())
     lines = [line.strip() for line in text.splitlines() if line.strip() and "object_type" not in line]
     return "; ".join(dict.fromkeys(lines))
 
 
-def _unknown(key: str) -> str:
-    known = [*flatten(RunConf()), "connection", "model", "data", "optimizer", "schedule", "probe", "tracker", "+sweep"]
-    close = get_close_matches(key, known, 1) or [k for k in known if k.endswith(f".{key}")][:1]
-    hint = f"did you mean {close[0]}=?" if close else "python -m run --cfg job lists all of them"
+def _unknown_choice(text: str, group: str, given: str, listed: str) -> str:
+    options = listed.split()
+    close = get_close_matches(given, options, 1)
+    hint = f"; did you mean {group}={close[0]}?" if close else ""
+    return f"{group}={given}: must be one of {', '.join(options)}{hint}"
+
+
+def _unknown_setting(text: str, key: str) -> str:
+    if full := re.search(r"full_key: (\S+)", text):
+        key = full.group(1)
     if key == "sweep":
-        hint = "a sweep is added with a plus: +sweep=NAME"
+        return "sweep: no such setting; a sweep is added with a plus: +sweep=NAME"
+    groups = ["connection", "model", "data", "optimizer", "schedule", "probe", "tracker"]
+    known = [*flatten(RunConf()), *groups]
+    last = key.rpartition(".")[2]
+    close = [k for k in known if k.rpartition(".")[2] == last] or get_close_matches(key, known, 1)
+    hint = f"did you mean {close[0]}=?" if close else "python -m run --cfg job lists all of them"
     return f"{key}: no such setting; {hint}"
+
+
+def _wrong_value(text: str, override: str) -> str:
+    lines = [line.strip() for line in text.splitlines()]
+    problem = next((line for line in lines if line.startswith(("Value", "Invalid"))), "not allowed")
+    return f"{override}: {problem}"
+
+
+# Hydra's and OmegaConf's wordings, most specific first, with what a user should read instead.
+_PATTERNS: tuple[tuple[str, Callable[..., str]], ...] = (
+    (r"(?m)Could not find '([^']+)/([^'/]+)'\s+Available options in '[^']+':\s*((?:\s+[^\s:]+$)+)", _unknown_choice),
+    (r"Error parsing override '([^']*)'", lambda text, given: f"{given}: not of the form key=value"),
+    (r"Ambiguous value for argument '([^']*)'", lambda text, given: f"{given}: several values make a sweep; add -m"),
+    (r"An item is already at '([^']*)'", lambda text, key: f"+{key}: this setting exists; leave out the plus: {key}="),
+    (r"Could not override '([^']+)'", _unknown_setting),
+    (r"Key '([^']+)' (?:is not in struct|not in '\w+')", _unknown_setting),
+    (r"Error merging override (\S+)", _wrong_value),
+)

@@ -112,7 +112,7 @@ def _table(runs: "pd.DataFrame", across_depth: "pd.DataFrame", across_arms: "pd.
 def _cells(runs: "pd.DataFrame") -> Iterator[tuple[tuple[str, int, str], "pd.DataFrame"]]:
     """Cells in the order they are read: setting, depth, plain before the other arms."""
     order = {name: i for i, name in enumerate(arm_order(runs["connection"]))}
-    cells = {key: cell for key, cell in runs.groupby(CELL)}
+    cells = dict(iter(runs.groupby(CELL)))
     for key in sorted(cells, key=lambda k: (k[0], k[1], order[k[2]])):
         yield key, cells[key]
 

@@ -101,7 +101,7 @@ def _columns() -> list[str]:
 
 def _row(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
     # A field younger than the run has its default there: "a default means as before" (DESIGN, habit 4).
-    identity = identity_fields(RunConf()) | record["identity"]
+    identity: dict[str, Any] = identity_fields(RunConf()) | record["identity"]
     error = _part(record, "error")
     diverged, last = _part(record, "diverged"), _part(record, "last_finite")
     return (

@@ -52,9 +52,7 @@ def map_steps(probed: list[int]) -> list[int]:
     return sorted(nearest)
 
 
-def profiles(
-    layers: "pd.DataFrame", probed: Mapping[str, list[int]], budget: Mapping[str, int]
-) -> "pd.DataFrame":
+def profiles(layers: "pd.DataFrame", probed: Mapping[str, list[int]], budget: Mapping[str, int]) -> "pd.DataFrame":
     """Value of one metric against layer index at start, early and end.
 
     The start is step 0, or the second probe step where some run has no value at step 0 (a zero-initialised

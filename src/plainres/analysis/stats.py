@@ -48,7 +48,9 @@ def interval(values: Sequence[float] | np.ndarray, num_examples: int) -> Estimat
         num_examples: N, the number of examples the errors are counted on. Equal values do not show that
             the true spread is 0, only that it is below what N examples resolve, hence the ± 1/N.
     """
-    from scipy.special import stdtrit  # the t quantile; scipy.stats.t.ppf is the same number, and 0.7 s slower to import
+    from scipy.special import (
+        stdtrit,
+    )  # the t quantile; scipy.stats.t.ppf is the same number, and 0.7 s slower to import
 
     data = np.asarray(values, dtype=np.float64)
     n = data.size

@@ -30,7 +30,7 @@ def load_steps(
     import pyarrow.compute as pc
 
     wanted = (pc.field("kind") == kind) & pc.field("metric").isin(pa.array(sorted(metrics), pa.string()))
-    return _load(loaded, runs, "steps", {run_id: wanted for run_id in runs["run_id"]})
+    return _load(loaded, runs, "steps", dict.fromkeys(runs["run_id"], wanted))
 
 
 def load_layers(

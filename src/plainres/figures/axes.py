@@ -1,30 +1,61 @@
-"""Axes and legends that several figures share."""
+"""Panels, scales and legends that several figures share. Lengths are in inches."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from plainres.figures.save import new_figure
 from plainres.figures.style import GREY, ArmStyle
 
 MIN_GAP = 0.07  # of the axis: depths closer than that on a log axis would print over each other
+LEGEND_ROW = 0.155
+LEGEND_WIDTH = 1.55
+MAX_DECADES = 5
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def grid(figure: Any, rows: int, columns: int, sharex: Any = False, sharey: Any = True) -> Any:
-    """A rows × columns array of axes that shares its scales as asked."""
-    return figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
+@dataclass(frozen=True)
+class Layout:
+    """Room around and between panels. Fixed, so that nothing is solved at drawing time and nothing overlaps."""
+
+    left: float = 0.62
+    right: float = 0.1
+    bottom: float = 0.42
+    top: float = 0.24
+    wspace: float = 0.14
+    hspace: float = 0.3
+
+
+def panels(
+    rows: int, columns: int, width: float, panel_height: float, layout: Layout, sharex: Any = False, sharey: Any = True
+) -> tuple[Any, Any]:
+    """A figure of ``width`` with rows × columns panels, and the array of its axes."""
+    height = layout.bottom + layout.top + rows * panel_height + (rows - 1) * layout.hspace
+    panel_width = (width - layout.left - layout.right - (columns - 1) * layout.wspace) / columns
+    figure = new_figure(width, height)
+    where = {
+        "left": layout.left / width,
+        "right": 1 - layout.right / width,
+        "bottom": layout.bottom / height,
+        "top": 1 - layout.top / height,
+        "wspace": layout.wspace / panel_width,
+        "hspace": layout.hspace / panel_height,
+    }
+    return figure, figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey, gridspec_kw=where)
 
 
 def depth_positions(depths: Sequence[int]) -> dict[int, float]:
     """Where each depth stands on the x axis: by its logarithm, or evenly where labels would collide."""
     logs = [math.log2(d) for d in depths]
-    span = logs[-1] - logs[0] if len(logs) > 1 else 1.0
-    steps = np.diff(logs) / span if len(logs) > 1 else np.array([1.0])
-    if steps.min() < MIN_GAP:
+    if len(logs) == 1:
+        return {depths[0]: 0.0}
+    span = logs[-1] - logs[0]
+    if min(np.diff(logs)) / span < MIN_GAP:
         return {d: float(i) for i, d in enumerate(depths)}
-    scale = (len(depths) - 1) / span if len(logs) > 1 else 1.0
-    return {d: (x - logs[0]) * scale for d, x in zip(depths, logs, strict=True)}
+    return {d: (x - logs[0]) / span * (len(depths) - 1) for d, x in zip(depths, logs, strict=True)}
 
 
 def depth_axis(ax: Any, positions: dict[int, float]) -> None:
@@ -45,43 +76,87 @@ def root_scale(ax: Any) -> None:
 def step_scale(ax: Any, last: int) -> None:
     """log(1 + step) scale: shows step 0 and the dense early steps at their true places."""
     ax.set_xscale("function", functions=(np.log1p, np.expm1))
-    decades = [0, *[10**k for k in range(1, 9) if 10**k < last * 0.6], last]
-    ax.set_xticks(decades, [str(s) for s in decades])
+    marks = [0, *[10**k for k in range(1, 9) if 10**k < last * 0.5], *([last] if last else [])]
+    ax.set_xticks(marks, [str(s) for s in marks])
+    ax.set_xlim(0, max(last, 1))
 
 
-def log_y(ax: Any) -> None:
-    """Log axis with decades labelled as powers of 10; half-decades where there is less than one."""
+def log_y(ax: Any, low: float, high: float) -> None:
+    """Log axis that spans the positive values low … high; labels are powers of 10, or 1-2-5 on a short axis."""
+    from matplotlib.ticker import NullLocator
+
+    low, high = low / 1.25, high * 1.25
     ax.set_yscale("log")
-    ax.grid(True, which="major")
+    ax.set_ylim(low, high)
+    ticks = log_ticks(low, high)
+    ax.set_yticks([value for value, _ in ticks], [text for _, text in ticks])
+    ax.yaxis.set_minor_locator(NullLocator())
 
 
-def layer_axis(ax: Any, last: int) -> None:
-    """A whole-number axis from 0 to ``last`` with few ticks."""
+def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Ticks of a log axis with their labels."""
+    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
+    if last - first < 1:
+        exponents = range(first - 2, last + 2)
+        return [(m * 10.0**k, f"{m * 10.0**k:g}") for k in exponents for m in (1, 2, 5) if low <= m * 10.0**k <= high]
+    stride = -(-(last - first + 1) // MAX_DECADES)
+    return [(10.0**k, f"10{str(k).translate(SUPERSCRIPT)}") for k in range(first, last + 1, stride)]
+
+
+def whole_axis(ax: Any, last: int, first: int = 0) -> None:
+    """A whole-number axis from ``first`` to ``last`` with few ticks."""
     from matplotlib.ticker import MaxNLocator
 
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=3, integer=True, min_n_ticks=2))
-    ax.set_xlim(-0.03 * max(last, 1) - 0.2, max(last, 1) * 1.03 + 0.2)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 5, 10], integer=True, min_n_ticks=2))
+    room = 0.03 * max(last - first, 1) + 0.1
+    ax.set_xlim(first - room, max(last, first + 1) + room)
 
 
-def panel_label(ax: Any, text: str) -> None:
-    """A short label above the top left corner of a panel."""
-    ax.set_title(text, loc="left", pad=3)
+def panel_label(ax: Any, text: str, side: str = "left") -> None:
+    """A short label above a corner of a panel."""
+    ax.set_title(text, loc=side, pad=3)
 
 
 def arm_handles(styles: dict[str, ArmStyle]) -> list[Any]:
     """A legend entry per connection."""
-    from matplotlib.lines import Line2D
-
-    return [Line2D([], [], color=s.colour, ls=s.line, label=name) for name, s in styles.items()]
+    return [grey_handle(name, color=s.colour, ls=s.line) for name, s in styles.items()]
 
 
-def plain_handle(label: str, **look: Any) -> Any:
-    """A legend entry in grey, for what is not an arm."""
+def grey_handle(label: str, **look: Any) -> Any:
+    """A legend entry, in grey unless a colour is given."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], **({"color": GREY} | look), label=label)
 
 
-def legend_below(figure: Any, handles: list[Any], columns: int = 6, **options: Any) -> None:
-    """One legend for all panels, outside them."""
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(columns, len(handles)), **options)
+def legend_rows(handles: list[Any], columns: int) -> float:
+    """Inches that ``legend_above`` needs on top of a layout."""
+    return LEGEND_ROW * -(-len(handles) // columns) + 0.05
+
+
+def legend_above(figure: Any, handles: list[Any], columns: int) -> None:
+    """One legend for all panels, along the upper edge."""
+    figure.legend(
+        handles=handles, loc="upper center", bbox_to_anchor=(0.5, 1), ncols=columns, borderaxespad=0.2, borderpad=0.2,
+        labelspacing=0.45, columnspacing=1.4,
+    )  # fmt: skip
+
+
+def legend_beside(figure: Any, shades: dict[str, dict[int, Any]], extra: list[Any]) -> None:
+    """One legend right of the panels: for each depth its shade in every arm, then the rest."""
+    from matplotlib.legend_handler import HandlerTuple
+
+    depths = list(next(iter(shades.values())))
+    handles: list[Any] = [
+        tuple(grey_handle("", color=arm[depth], lw=1.8, solid_capstyle="butt") for arm in shades.values())
+        for depth in depths
+    ]
+    figure.legend(
+        handles=handles + extra,
+        labels=[f"depth {depth}" for depth in depths] + [handle.get_label() for handle in extra],
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
+        loc="upper right",
+        bbox_to_anchor=(1, 1),
+        handlelength=3,
+        alignment="left",
+    )

@@ -4,14 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 from plainres.analysis.curves import DIVERGED, MEAN, UNFINISHED
 from plainres.analysis.settings import arm_order
-from plainres.figures.axes import grid, panel_label, plain_handle
-from plainres.figures.save import Drawn, NothingToDraw, new_figure, styled
+from plainres.figures.axes import LEGEND_WIDTH, Layout, grey_handle, legend_beside, panel_label, panels
+from plainres.figures.save import Drawn, NothingToDraw, styled
 from plainres.figures.style import FULL_WIDTH, arm_styles, depth_shades
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MAX_COLUMNS = 3
+PANEL_HEIGHT = 2.1
+LAYOUT = Layout(left=0.5, right=LEGEND_WIDTH)
 STOP_MARKS = {DIVERGED: "x", UNFINISHED: "|"}
 
 
@@ -28,8 +30,9 @@ def training_curves(curves: "pd.DataFrame") -> Drawn:
     columns = min(MAX_COLUMNS, len(connections))
     rows = -(-len(connections) // columns)
     with styled():
-        figure = new_figure(FULL_WIDTH if columns > 1 else FULL_WIDTH * 0.6, 0.45 + 2.2 * rows)
-        axes = grid(figure, rows, columns).ravel()
+        width = FULL_WIDTH if columns > 1 else FULL_WIDTH * 0.7
+        figure, axes = panels(rows, columns, width, PANEL_HEIGHT, LAYOUT)
+        axes = axes.ravel()
         shades = {name: depth_shades(style.colour, depths) for name, style in arm_styles(connections).items()}
         for ax, connection in zip(axes, connections, strict=False):
             _panel(ax, curves[curves["connection"] == connection], shades[connection])
@@ -42,7 +45,7 @@ def training_curves(curves: "pd.DataFrame") -> Drawn:
             if i + columns >= len(connections):
                 ax.set_xlabel("updates")
                 ax.tick_params(labelbottom=True)
-        _legend(figure, curves, shades, depths)
+        legend_beside(figure, shades, _notes(curves))
     return Drawn(figure, curves)
 
 
@@ -70,25 +73,13 @@ def _mark_stop(ax: Any, seed: "pd.DataFrame", colour: Any) -> None:
         ax.plot(last["step"], 100 * last["value"], mark, color=colour, ms=5, mew=1.4, zorder=4, clip_on=False)
 
 
-def _legend(figure: Any, curves: "pd.DataFrame", shades: dict[str, dict[int, Any]], depths: list[int]) -> None:
-    from matplotlib.legend_handler import HandlerTuple
-
+def _notes(curves: "pd.DataFrame") -> list[Any]:
     several = bool((curves["series"] == MEAN).any())
-    handles: list[Any] = [
-        tuple(plain_handle("", color=arm[depth], lw=1.8) for arm in shades.values()) for depth in depths
-    ]
-    labels = [f"depth {depth}" for depth in depths]
-    extra = [plain_handle("training, mean of seeds" if several else "training")]
+    notes = [grey_handle("training, mean of seeds" if several else "training")]
     if several:
-        extra.append(plain_handle("training, each seed", lw=0.5))
-    extra.append(plain_handle("validation", ls=(0, (2.5, 1.5)), lw=0.9))
+        notes.append(grey_handle("training, each seed", lw=0.5))
+    notes.append(grey_handle("validation", ls=(0, (2.5, 1.5)), lw=0.9))
     for why, mark in STOP_MARKS.items():
         if (curves["stopped"] == why).any():
-            extra.append(plain_handle(f"{why}: last value", ls="", marker=mark, mew=1.4))
-    figure.legend(
-        handles=handles + extra,
-        labels=labels + [handle.get_label() for handle in extra],
-        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.2)},
-        loc="outside right upper",
-        handlelength=3,
-    )
+            notes.append(grey_handle(f"{why}: last value", ls="", marker=mark, mew=1.4))
+    return notes

@@ -5,15 +5,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plainres.analysis.settings import arm_order
-from plainres.figures.axes import depth_axis, depth_positions, plain_handle, root_scale
-from plainres.figures.save import Drawn, NothingToDraw, new_figure, styled
+from plainres.figures.axes import (
+    Layout,
+    depth_axis,
+    depth_positions,
+    grey_handle,
+    legend_above,
+    legend_rows,
+    panels,
+    root_scale,
+)
+from plainres.figures.save import Drawn, NothingToDraw, styled
 from plainres.figures.style import COLUMN_WIDTH, GREY, ArmStyle, arm_styles
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DODGE = 0.16  # between arms, in units of the mean distance of two depths
-JITTER = 0.05
+SLOTS = 0.84  # share of the distance of two depths that the arms fill: in each slot mean left, seeds right
+PANEL_HEIGHT = 2.1
+LEGEND_COLUMNS = 3
+CHANCE_LINE = (0, (1, 1.5))
 
 
 def degradation(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Drawn:
@@ -28,27 +39,29 @@ def degradation(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Drawn:
         raise NothingToDraw("no run is complete or diverged")
     connections = arm_order(seeds["connection"])
     positions = depth_positions(sorted(seeds["depth"].unique()))
+    styles = arm_styles(connections)
+    slot = SLOTS / len(connections)
     with styled():
-        figure = new_figure(COLUMN_WIDTH, 2.7)
-        ax = figure.subplots()
-        for i, (name, style) in enumerate(arm_styles(connections).items()):
-            shift = DODGE * (i - (len(connections) - 1) / 2)
-            _means(ax, table[(table["connection"] == name) & (table["n"] > 0)], positions, shift, style)
-            _seeds(ax, seeds[seeds["connection"] == name], positions, shift, style)
-        chance = 100 * float(seeds["chance_error"].max())
-        ax.axhline(chance, color=GREY, lw=0.7, ls=(0, (1, 1.5)), zorder=1)
+        handles = _handles(styles, bool(seeds["diverged"].any()), bool(table["train_error_low"].notna().any()))
+        layout = Layout(left=0.5, top=legend_rows(handles, LEGEND_COLUMNS) + 0.06)
+        figure, axes = panels(1, 1, COLUMN_WIDTH, PANEL_HEIGHT, layout)
+        ax = axes[0, 0]
+        ax.axhline(100 * float(seeds["chance_error"].max()), color=GREY, lw=0.7, ls=CHANCE_LINE, zorder=1)
         depth_axis(ax, positions)
         root_scale(ax)
-        ax.set_ylabel("final training error (%), square-root scale")
-        _legend(figure, connections, bool(seeds["diverged"].any()), bool(table["train_error_low"].notna().any()))
+        ax.grid(False, axis="x")
+        for i, (name, style) in enumerate(styles.items()):
+            left = slot * (i - len(connections) / 2)
+            _means(ax, table[(table["connection"] == name) & (table["n"] > 0)], positions, left + 0.3 * slot, style)
+            _seeds(ax, seeds[seeds["connection"] == name], positions, left + 0.74 * slot, 0.36 * slot, style)
+        ax.set_ylabel("final training error (%), √ scale")
+        legend_above(figure, handles, LEGEND_COLUMNS)
     return Drawn(figure, _drawn(table, seeds))
 
 
 def _means(ax: Any, arm: "pd.DataFrame", positions: dict[int, float], shift: float, style: ArmStyle) -> None:
     x = np.array([positions[d] + shift for d in arm["depth"]])
-    mean, low, high = (
-        100 * arm[f"train_error_{part}"].to_numpy(dtype=float) for part in ("mean", "low", "high")
-    )
+    mean, low, high = (100 * arm[f"train_error_{part}"].to_numpy(dtype=float) for part in ("mean", "low", "high"))
     ax.plot(x, mean, color=style.colour, ls=style.line, lw=1.1, zorder=3)
     known = ~np.isnan(low)
     below = mean - np.clip(low, 0, 100)  # an error is in 0 … 100 %: the rest of the interval is not drawn
@@ -60,30 +73,31 @@ def _means(ax: Any, arm: "pd.DataFrame", positions: dict[int, float], shift: flo
     ax.plot(x, mean, style.marker, color=style.colour, ms=4.5, mec="white", mew=0.5, zorder=5, clip_on=False)
 
 
-def _seeds(ax: Any, runs: "pd.DataFrame", positions: dict[int, float], shift: float, style: ArmStyle) -> None:
+def _seeds(
+    ax: Any, runs: "pd.DataFrame", positions: dict[int, float], shift: float, width: float, style: ArmStyle
+) -> None:
     ranks = runs.groupby("depth")["seed"].rank(method="first") - 1
     counts = runs.groupby("depth")["seed"].transform("size")
-    spread = (ranks - (counts - 1) / 2) * JITTER * np.minimum(1, 4 / counts)
-    x = runs["depth"].map(positions) + shift * 1.6 + spread
+    spread = ((ranks + 0.5) / counts - 0.5) * width
+    x = runs["depth"].map(positions) + shift + spread
     y = 100 * runs["train_error"].astype(float)
     diverged = runs["diverged"].astype(bool)
     look = {"color": style.colour, "zorder": 2, "clip_on": False, "ls": ""}
-    ax.plot(x[~diverged], y[~diverged], marker=style.marker, ms=2.6, mfc="none", mew=0.6, **look)
-    ax.plot(x[diverged], y[diverged], marker="x", ms=4.5, mew=1.1, **look)
+    ax.plot(x[~diverged], y[~diverged], marker=style.marker, ms=2.4, mfc="none", mew=0.6, **look)
+    ax.plot(x[diverged], y[diverged], marker="x", ms=4, mew=1.1, **look)
 
 
-def _legend(figure: Any, connections: list[str], diverged: bool, interval: bool) -> None:
+def _handles(styles: dict[str, ArmStyle], diverged: bool, interval: bool) -> list[Any]:
     handles: list[Any] = [
-        plain_handle(f"{name}, mean", color=s.colour, ls=s.line, marker=s.marker)
-        for name, s in arm_styles(connections).items()
+        grey_handle(f"{name}, mean", color=s.colour, ls=s.line, marker=s.marker) for name, s in styles.items()
     ]
     if interval:
-        handles.append(plain_handle("95 % interval", ls="", marker="|", ms=8, mew=1.1))
-    handles.append(plain_handle("one seed", ls="", marker="o", ms=2.6, mfc="none", mew=0.6))
+        handles.append(grey_handle("95 % interval", ls="", marker="|", ms=8, mew=1.1))
+    handles.append(grey_handle("one seed", ls="", marker="o", ms=2.4, mfc="none", mew=0.6))
     if diverged:
-        handles.append(plain_handle("diverged: at chance", ls="", marker="x", mew=1.1))
-    handles.append(plain_handle("chance level", lw=0.7, ls=(0, (1, 1.5))))
-    figure.legend(handles=handles, loc="outside upper center", ncols=3, columnspacing=1.2)
+        handles.append(grey_handle("diverged: at chance", ls="", marker="x", mew=1.1))
+    handles.append(grey_handle("chance level", lw=0.7, ls=CHANCE_LINE))
+    return handles
 
 
 def _drawn(table: "pd.DataFrame", seeds: "pd.DataFrame") -> "pd.DataFrame":

@@ -5,15 +5,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plainres.analysis.settings import arm_order
-from plainres.figures.axes import grid, panel_label, step_scale
-from plainres.figures.save import Drawn, NothingToDraw, new_figure, styled
+from plainres.figures.axes import Layout, log_ticks, panel_label, panels, step_scale
+from plainres.figures.save import Drawn, NothingToDraw, styled
 from plainres.figures.style import FULL_WIDTH
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NO_VALUE = "#d9d9d9"
-CLIP = (0.005, 0.995)  # quantiles that span the colours; the ends are marked as open
+COLOURS = "cividis"  # even in lightness: reads in grey, and alike for the colour-blind
+CLIP = (0.001, 0.999)  # quantiles that span the colours; the ends are marked as open
+PANEL_HEIGHT = 1.5
+LAYOUT = Layout(left=0.5, right=0.85)
 
 
 def heatmap(table: "pd.DataFrame", label: str, index_label: str) -> Drawn:
@@ -34,35 +37,45 @@ def heatmap(table: "pd.DataFrame", label: str, index_label: str) -> Drawn:
     norm = LogNorm(low, high if high > low else low * 1.01)
     with styled():
         width = max(FULL_WIDTH if len(connections) > 1 else FULL_WIDTH * 0.62, 2.4 * len(connections))
-        figure = new_figure(width, 0.5 + 1.75 * len(depths))
-        axes = grid(figure, len(depths), len(connections), sharex=True, sharey="row")
+        figure, axes = panels(len(depths), len(connections), width, PANEL_HEIGHT, LAYOUT, sharex=True, sharey="row")
+        step_scale(axes[0, 0], int(drawn["step"].max()))
         for i, depth in enumerate(depths):
             for j, name in enumerate(connections):
                 part = drawn[(drawn["depth"] == depth) & (drawn["connection"] == name)]
                 mesh = _panel(axes[i, j], part, norm)
                 panel_label(axes[i, j], f"{name}, depth {depth}")
             axes[i, 0].set_ylabel(index_label)
-        step_scale(axes[0, 0], int(drawn["step"].max()))
-        axes[0, 0].set_xlim(0, None)
         for ax in axes[-1]:
             ax.set_xlabel("step, log(1 + step) scale")
-        bar = figure.colorbar(mesh, ax=axes, extend="both", pad=0.02, aspect=30)
-        bar.set_label(label)
-        bar.outline.set_linewidth(0.5)
+        _colour_bar(figure, mesh, norm, label)
     return Drawn(figure, table)
+
+
+def _colour_bar(figure: Any, mesh: Any, norm: Any, label: str) -> None:
+    from matplotlib.ticker import NullLocator
+
+    width, height = figure.get_size_inches()
+    bottom, top = LAYOUT.bottom / height, 1 - LAYOUT.top / height
+    place = figure.add_axes((1 - (LAYOUT.right - 0.12) / width, bottom, 0.12 / width, top - bottom))
+    bar = figure.colorbar(mesh, cax=place, extend="both", extendfrac=0.03)
+    ticks = log_ticks(norm.vmin, norm.vmax)
+    bar.set_ticks([value for value, _ in ticks], labels=[text for _, text in ticks])
+    bar.ax.yaxis.set_minor_locator(NullLocator())
+    bar.ax.grid(False)
+    bar.set_label(label)
+    bar.outline.set_linewidth(0.5)
 
 
 def _panel(ax: Any, part: "pd.DataFrame", norm: Any) -> Any:
     ax.set_facecolor(NO_VALUE)
     ax.grid(False)
-    layers = np.arange(int(part["layer_index"].max() if len(part) else 0) + 1)
+    if part.empty:  # this arm has no net of this depth: an all-grey panel says so
+        return ax.pcolormesh([[np.nan]], norm=norm, cmap=COLOURS)
+    layers = np.arange(int(part["layer_index"].max()) + 1)
     cells = part.pivot(index="layer_index", columns="step", values="value").reindex(layers)
-    steps = cells.columns.to_numpy(dtype=float)
-    values = np.ma.masked_invalid(cells.to_numpy(dtype=float)) if len(steps) else np.ma.masked_all((len(layers), 1))
-    edges = _edges(steps) if len(steps) else np.array([0.0, 1.0])
-    return ax.pcolormesh(
-        edges, np.arange(len(layers) + 1) - 0.5, values, norm=norm, cmap="cividis", rasterized=True
-    )
+    edges = _edges(cells.columns.to_numpy(dtype=float))
+    rows = np.arange(len(layers) + 1) - 0.5
+    return ax.pcolormesh(edges, rows, cells.to_numpy(dtype=float), norm=norm, cmap=COLOURS, rasterized=True)
 
 
 def _edges(steps: np.ndarray) -> np.ndarray:

@@ -1,19 +1,34 @@
 """Values against layer index: at three moments of training, along the trunk, and He et al. 2015, Figure 7."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plainres.analysis.profiles import MOMENTS, ranked
 from plainres.analysis.settings import arm_order
-from plainres.figures.axes import arm_handles, grid, layer_axis, legend_below, log_y, panel_label, plain_handle
-from plainres.figures.save import Drawn, NothingToDraw, new_figure, styled
-from plainres.figures.style import FULL_WIDTH, PANEL_HEIGHT, ArmStyle, arm_styles, depth_shades
+from plainres.figures.axes import (
+    LEGEND_WIDTH,
+    Layout,
+    arm_handles,
+    grey_handle,
+    legend_above,
+    legend_beside,
+    legend_rows,
+    log_y,
+    panel_label,
+    panels,
+    whole_axis,
+)
+from plainres.figures.save import Drawn, NothingToDraw, styled
+from plainres.figures.style import FULL_WIDTH, GREY, ArmStyle, arm_styles, depth_shades
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMN_INCHES = 1.55
+PANEL_HEIGHT = 1.25
+MIN_PANEL_WIDTH = 1.4
+LEGEND_COLUMNS = 4
 
 
 def profiles(profile: "pd.DataFrame", label: str, index_label: str) -> Drawn:
@@ -24,91 +39,98 @@ def profiles(profile: "pd.DataFrame", label: str, index_label: str) -> Drawn:
         label: the metric with its unit, for the y axis.
         index_label: what the x axis counts.
     """
-    _require(profile)
+    low, high = _range(profile)
     styles = arm_styles(arm_order(profile["connection"]))
-    depths = sorted(profile["depth"].unique())
-    moments = [m for m in MOMENTS if (profile["moment"] == m).any()]
+    depths, moments = sorted(profile["depth"].unique()), _moments(profile)
     with styled():
-        figure = _figure(len(moments), len(depths))
-        axes = grid(figure, len(moments), len(depths), sharex="col")
-        log_y(axes[0, 0])
+        handles = arm_handles(styles) + _notes(profile)
+        figure, axes = _panels(len(moments), len(depths), handles, Layout(), sharex="col")
+        log_y(axes[0, 0], low, high)
         for i, moment in enumerate(moments):
             for j, depth in enumerate(depths):
                 part = profile[(profile["moment"] == moment) & (profile["depth"] == depth)]
                 _panel(axes[i, j], part, "layer_index", styles)
-                layer_axis(axes[i, j], int(profile.loc[profile["depth"] == depth, "layer_index"].max()))
-            steps = profile.loc[(profile["moment"] == moment) & (profile["n_stopped"] == 0), "step"]
-            panel_label(axes[i, 0], moment if steps.empty else f"{moment}: step {steps.max()}")
+                whole_axis(axes[i, j], int(profile.loc[profile["depth"] == depth, "layer_index"].max()))
+            panel_label(axes[i, 0], _moment_label(profile, moment))
         for j, depth in enumerate(depths):
-            axes[0, j].set_title(f"depth {depth}", loc="right", pad=3)
-        figure.supylabel(label, fontsize=7.5)
-        figure.supxlabel(index_label, fontsize=7.5)
-        legend_below(figure, arm_handles(styles) + _notes(profile))
+            panel_label(axes[0, j], f"depth {depth}", "right")
+        height = figure.get_size_inches()[1]
+        figure.supylabel(label, fontsize=7.5, x=0.09 / figure.get_size_inches()[0])
+        figure.supxlabel(index_label, fontsize=7.5, y=0.05 / height)
+        legend_above(figure, handles, LEGEND_COLUMNS)
     return Drawn(figure, profile)
 
 
 def trunk_growth(profile: "pd.DataFrame") -> Drawn:
     """output_norm of each block along depth: one panel per moment, colour = arm, shade = depth."""
-    _require(profile)
+    low, high = _range(profile)
     styles = arm_styles(arm_order(profile["connection"]))
-    depths = sorted(profile["depth"].unique())
-    moments = [m for m in MOMENTS if (profile["moment"] == m).any()]
+    depths, moments = sorted(profile["depth"].unique()), _moments(profile)
     shades = {name: depth_shades(style.colour, depths) for name, style in styles.items()}
     with styled():
-        figure = new_figure(FULL_WIDTH, 2.5)
-        axes = grid(figure, 1, len(moments), sharex=True)[0]
-        log_y(axes[0])
-        for ax, moment in zip(axes, moments, strict=True):
+        layout = Layout(left=0.5, right=LEGEND_WIDTH)
+        figure, axes = panels(1, len(moments), FULL_WIDTH, 2.0, layout, sharex=True)
+        log_y(axes[0, 0], low, high)
+        for ax, moment in zip(axes[0], moments, strict=True):
             for (name, depth), part in profile[profile["moment"] == moment].groupby(["connection", "depth"]):
-                look = {"color": shades[name][depth], "ls": styles[name].line}
-                ax.plot(part["layer_index"] + 1, part["value"], lw=1.2, **look)
-                ax.plot(part["layer_index"].iloc[-1] + 1, part["value"].iloc[-1], ".", color=shades[name][depth])
-            panel_label(ax, moment)
-            layer_axis(ax, int(profile["layer_index"].max()) + 1)
-            ax.set_xlabel("block (1 = first after the stem)")
-        axes[0].set_ylabel("output norm ‖y‖ (mean over samples)")
-        handles = [
-            plain_handle(f"{name}, depth {depth}", color=shades[name][depth], ls=style.line)
-            for name, style in styles.items()
-            for depth in depths
-        ]
-        legend_below(figure, handles + _notes(profile, band=False), columns=len(depths) if len(styles) > 1 else 6)
+                ax.plot(part["layer_index"] + 1, part["value"], lw=1.1, color=shades[name][depth], ls=styles[name].line)
+                last = part.iloc[-1]
+                ax.plot(last["layer_index"] + 1, last["value"], ".", ms=5, color=shades[name][depth])
+            panel_label(ax, _moment_label(profile, moment))
+            whole_axis(ax, int(profile["layer_index"].max()) + 1, first=1)
+            ax.set_xlabel("block (1 = first)")
+        axes[0, 0].set_ylabel("output norm ‖y‖")
+        legend_beside(figure, shades, arm_handles(styles) + _notes(profile, band=False, wrap="\n"))
     return Drawn(figure, profile)
 
 
 def response_std(profile: "pd.DataFrame") -> Drawn:
     """Std of every layer's response at the end of training, in layer order (top) and ranked (bottom)."""
     table = ranked(profile)
-    _require(table)
+    _, high = _range(table)
     styles = arm_styles(arm_order(table["connection"]))
     depths = sorted(table["depth"].unique())
-    rows = {"layer_index": "layer, in forward order", "rank": "layer, ranked by value"}
+    rows = {"layer_index": ("std of response", "layer index"), "rank": ("std, ranked", "rank (0 = largest)")}
     with styled():
-        figure = _figure(2, len(depths))
-        axes = grid(figure, 2, len(depths), sharex="col")
-        for i, (column, text) in enumerate(rows.items()):
+        handles = arm_handles(styles) + _notes(table)
+        figure, axes = _panels(2, len(depths), handles, Layout(hspace=0.42))
+        axes[0, 0].set_ylim(0, high * 1.05)
+        for i, (column, (y_label, x_label)) in enumerate(rows.items()):
+            axes[i, 0].set_ylabel(y_label)
             for j, depth in enumerate(depths):
                 part = table[table["depth"] == depth].sort_values(["connection", column])
                 _panel(axes[i, j], part, column, styles)
-                layer_axis(axes[i, j], int(table.loc[table["depth"] == depth, "layer_index"].max()))
-            panel_label(axes[i, 0], text)
+                whole_axis(axes[i, j], int(part["layer_index"].max()))
+                axes[i, j].set_xlabel(x_label)
         for j, depth in enumerate(depths):
-            axes[0, j].set_title(f"depth {depth}", loc="right", pad=16 if j == 0 else 3)
-        axes[0, 0].set_ylim(bottom=0)
-        figure.supylabel("std of response", fontsize=7.5)
-        figure.supxlabel("layer index, or rank", fontsize=7.5)
-        legend_below(figure, arm_handles(styles) + _notes(table))
+            panel_label(axes[0, j], f"depth {depth}")
+        legend_above(figure, handles, LEGEND_COLUMNS)
     return Drawn(figure, table)
 
 
-def _require(profile: "pd.DataFrame") -> None:
+def _range(profile: "pd.DataFrame") -> tuple[float, float]:
+    """Least and greatest positive value."""
     if profile.empty:
         raise NothingToDraw("no finished run has this probe (probe=off, or no such value in these arms)")
+    if profile["value"].isna().all():
+        raise NothingToDraw("every value is exactly 0")
+    return float(profile["low"].min()), float(profile["high"].max())
 
 
-def _figure(rows: int, columns: int) -> Any:
-    width = max(FULL_WIDTH if columns > 2 else FULL_WIDTH * 0.62, COLUMN_INCHES * columns)
-    return new_figure(width, 0.7 + PANEL_HEIGHT * rows)
+def _moments(profile: "pd.DataFrame") -> list[str]:
+    return [m for m in MOMENTS if (profile["moment"] == m).any()]
+
+
+def _moment_label(profile: "pd.DataFrame", moment: str) -> str:
+    steps = profile.loc[(profile["moment"] == moment) & (profile["n_stopped"] == 0), "step"]
+    return moment if steps.empty else f"{moment}: step {steps.max()}"
+
+
+def _panels(rows: int, columns: int, handles: list[Any], layout: Layout, sharex: Any = False) -> tuple[Any, Any]:
+    room = layout.left + layout.right
+    width = max(FULL_WIDTH if columns > 2 else FULL_WIDTH * 0.62, room + MIN_PANEL_WIDTH * columns)
+    top = layout.top + legend_rows(handles, LEGEND_COLUMNS)
+    return panels(rows, columns, width, PANEL_HEIGHT, replace(layout, top=top), sharex=sharex)
 
 
 def _panel(ax: Any, part: "pd.DataFrame", column: str, styles: dict[str, ArmStyle]) -> None:
@@ -124,15 +146,17 @@ def _panel(ax: Any, part: "pd.DataFrame", column: str, styles: dict[str, ArmStyl
                 transform=ax.get_xaxis_transform())  # fmt: skip
 
 
-def _notes(profile: "pd.DataFrame", band: bool = True) -> list[Any]:
+def _notes(profile: "pd.DataFrame", band: bool = True, wrap: str = " ") -> list[Any]:
     from matplotlib.patches import Patch
 
     notes: list[Any] = []
     if band and (profile["n"] > 1).any():
-        notes.append(Patch(color="#555555", alpha=0.3, lw=0, label="range of the seeds"))
+        notes.append(Patch(color=GREY, alpha=0.3, lw=0, label="range of the seeds"))
     if (profile["n_zero"] > 0).any():
-        notes.append(plain_handle("exactly 0 in some seed", ls="", marker="v", mfc="none", ms=3))
-    for name, arm in profile[profile["n_stopped"] > 0].groupby("connection"):
-        depths = ", ".join(str(d) for d in sorted(arm["depth"].unique()))
-        notes.append(plain_handle(f"{name}, depth {depths}: diverged, ends early", ls=""))
+        notes.append(grey_handle(f"exactly 0{wrap}in some seed", ls="", marker="v", mfc="none", ms=3))
+    stopped = profile[profile["n_stopped"] > 0]
+    if len(stopped):
+        cells = sorted({(name, depth) for name, depth in zip(stopped["connection"], stopped["depth"], strict=True)})
+        where = f",{wrap}".join(f"{name} {depth}" for name, depth in cells)
+        notes.append(grey_handle(f"ends where seeds diverged:{wrap}{where}", ls=""))
     return notes

@@ -41,11 +41,11 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """A figure of the given size in inches, laid out so that no texts overlap. No pyplot, no global state."""
+    """An empty figure of the given size in inches. No pyplot, no global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
 
@@ -66,8 +66,6 @@ def save(drawn: Drawn, folder: Path, name: str) -> list[Path]:
     with styled():
         png = io.BytesIO()
         drawn.figure.savefig(png, format="png", dpi=PNG_DPI, metadata={"Software": None})
-        # The layout is solved once; the PDF reuses it, which halves its time.
-        drawn.figure.set_layout_engine("none")
         pdf = io.BytesIO()
         meta = {"Creator": None, "Producer": None, "CreationDate": None}
         drawn.figure.savefig(pdf, format="pdf", dpi=300, metadata=meta)

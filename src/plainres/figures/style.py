@@ -9,10 +9,9 @@ from typing import Any
 
 FULL_WIDTH = 6.9  # two-column page
 COLUMN_WIDTH = 3.4
-PANEL_HEIGHT = 1.45
 PNG_DPI = 160
 
-RC: dict[str, Any] = {
+RC: Any = {
     "font.family": "DejaVu Sans",  # shipped with matplotlib: the same glyphs on every machine
     "font.size": 7.5,
     "axes.labelsize": 7.5,

@@ -85,7 +85,9 @@ def build_report(path: str | Path, echo: Echo = lambda line: None) -> ReportResu
         write_atomic(result.folder / "summary.md", summary_text(result).encode())
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError(f"{result.folder}: the report cannot be written ({reason}); make room or choose another") from error  # fmt: skip
+        raise UserError(
+            f"{result.folder}: cannot write the report ({reason}); make room or the folder writable"
+        ) from error
     for line in result.problems:
         echo(f"left out: {line}")
     result.seconds = time.perf_counter() - start

@@ -43,10 +43,10 @@ def print_status(path: str | Path, console: "Console | None" = None) -> None:
         except UserError as error:
             problems.append(str(error))
     width = max([len(row[0]) for row in rows], default=4)
-    for name, status, steps, error, note in rows:
+    for name, status, steps, wrong, note in rows:
         line = Text(f"{name:<{width}}  ")
         line.append(f"{status:<11}", style=STYLES.get(Status(status), ""))
-        line.append(f"  {steps:>11}  {error:>8}  {note}".rstrip())
+        line.append(f"  {steps:>11}  {wrong:>8}  {note}".rstrip())
         console.print(line, soft_wrap=True)
     for problem in problems:
         console.print(f"cannot be read: {problem}", markup=False, soft_wrap=True)

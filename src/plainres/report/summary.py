@@ -5,14 +5,24 @@ from typing import TYPE_CHECKING
 
 from plainres.analysis.audit import audit_in_words
 from plainres.analysis.degradation import MARGIN
-from plainres.analysis.settings import PLAIN
-from plainres.report.numbers import difference_text, error_text, seconds_line, status_counts
+from plainres.analysis.settings import ONLY_SETTING
+from plainres.report.numbers import Row, difference_text, error_text, seconds_line, status_counts
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from plainres.report.build import ReportResult
 
+COLUMNS = (
+    "depth",
+    "connection",
+    "n",
+    "diverged",
+    "training error %",
+    "validation error %",
+    "degradation, points",
+    "gap to plain, points",
+)
 METHOD = f"""\
 - Errors are the clean training error (whole training set, no augmentation, evaluation mode) of the final weights.
 - Intervals are two-sided 95 % t intervals over seeds. Where all values are equal the interval is ± 1/N, N the
@@ -28,36 +38,28 @@ METHOD = f"""\
 
 def summary_text(result: "ReportResult") -> str:
     """The text of summary.md. It holds nothing of the moment of writing: equal runs give equal text."""
-    runs = result.loaded.runs
+    runs, onsets = result.loaded.runs, result.verdict.onsets
     parts = [f"# {result.loaded.study.name}", f"{len(runs)} runs: {status_counts(runs) or 'none'}."]
     for setting, table in result.verdict.table.groupby("setting"):
-        parts.append(f"## Result{'' if setting == 'all' else f' ({setting})'}")
-        parts.append(_result_table(table))
-        onsets = result.verdict.onsets
-        parts.append(_bullets(f"{row.connection}: {row.verdict}" for row in onsets[onsets["setting"] == setting].itertuples()))  # fmt: skip
+        words = onsets[onsets["setting"] == setting].to_dict("records")
+        parts.append(f"## Result{'' if setting == ONLY_SETTING else f' ({setting})'}")
+        parts += [_result_table(table), _bullets(f"{row['connection']}: {row['verdict']}" for row in words)]
     parts += ["## Audit of the pairs", _bullets(audit_in_words(result.audit))]
     parts += ["## Left out", _bullets(_left_out(result)) or "Nothing."]
-    parts += ["## How it was computed", METHOD, _bullets(_provenance(runs))]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts += ["## How it was computed", METHOD + "\n" + _bullets(_provenance(runs))]
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
 def _result_table(table: "pd.DataFrame") -> str:
-    head = ["depth", "connection", "n", "diverged", "training error %", "validation error %", "degradation, points", "gap to plain, points"]  # fmt: skip
-    lines = [head, ["---:", "---", *["---:"] * 6]]
-    for row in table.to_dict("records"):
-        lines.append(
-            [
-                str(row["depth"]),
-                row["connection"],
-                str(row["n"]),
-                str(row["n_diverged"]),
-                error_text(row, "train_error"),
-                error_text(row, "val_error"),
-                difference_text(row, "degradation"),
-                "" if row["connection"] == PLAIN else difference_text(row, "gap"),
-            ]
-        )
+    lines = [list(COLUMNS), ["---:", "---", *["---:"] * (len(COLUMNS) - 2)]]
+    lines += [_result_row(row) for row in table.to_dict("records")]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _result_row(row: Row) -> list[str]:
+    counts = [str(row["depth"]), row["connection"], str(row["n"]), str(row["n_diverged"])]
+    errors = [error_text(row, "train_error"), error_text(row, "val_error")]
+    return [*counts, *errors, difference_text(row, "degradation"), difference_text(row, "gap")]
 
 
 def _bullets(lines: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from plainres.analysis.settings import ONLY_SETTING, PLAIN, arm_order
+from plainres.analysis.stats import Flag
 from plainres.report.numbers import Row, difference_text, error_text, seconds_line, status_counts
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def result_tables(result: "ReportResult") -> "list[Table]":
             continue
         arms = arm_order(part["connection"])
         others = [name for name in arms if name != PLAIN]
-        for other in others or [PLAIN]:
-            tables.append(_table(str(setting), part, [name for name in arms if name in (PLAIN, other)]))
+        shown = [[name for name in arms if name in (PLAIN, other)] for other in others or [PLAIN]]
+        tables += [_table(str(setting), part, pair) for pair in shown]
     return tables
 
 
@@ -59,7 +60,7 @@ def _table(setting: str, part: "pd.DataFrame", arms: list[str]) -> "Table":
         table.add_column("n", justify="right")
     paired = arms[0] == PLAIN and len(arms) > 1
     if paired:
-        table.add_column("gap: plain − this, points", justify="right")
+        table.add_column("gap, points", justify="right")
     for depth, rows in part.groupby("depth"):
         by_arm = {row["connection"]: row for row in rows.to_dict("records")}
         cells = [str(depth)]
@@ -79,19 +80,25 @@ def closing_lines(result: "ReportResult") -> list[str]:
     """Onset depths, status counts, what was left out, where the files are, where the seconds went."""
     runs, table = result.loaded.runs, result.verdict.table
     lines = []
-    if len(table) and (table[["train_error_flag", "gap_flag"]] == "no spread").any(axis=None):
+    if (table[["train_error_flag", "gap_flag"]] == Flag.NO_SPREAD).any(axis=None):
         lines.append("* all values equal: the interval is ± 1/N (N training examples)")
     for row in result.verdict.onsets.to_dict("records"):
         where = "" if row["setting"] == ONLY_SETTING else f" ({row['setting']})"
-        lines.append(f"onset of degradation{where}: {row['connection']} {row['verdict']}")
+        lines.append(f"onset of degradation{where}: {row['connection']}: {row['verdict']}")
     lines.append(f"runs: {status_counts(runs) or 'none'}")
     if not table["n"].sum():
         lines.append("no run is complete or diverged yet: there is no result to show")
-    broken = len(result.problems)
-    lines += [f"left out of the means: {len(result.verdict.left_out)} runs, see summary.md"] if len(result.verdict.left_out) else []  # fmt: skip
-    lines += [f"cannot be read: {broken} folder{'s' if broken > 1 else ''}, see summary.md"] if broken else []
-    lines += [f"not drawn: {len(result.skipped)} figures, see summary.md"] if result.skipped else []
+    lines += _missing(result)
     lines.append(f"tables:  {result.folder}/degradation.csv, runs.csv, audit.csv, summary.md")
     lines.append(f"figures: {result.folder}/figures ({len(result.figures)} as PDF, PNG and CSV)")
     lines.append(seconds_line(runs, result.seconds))
     return lines
+
+
+def _missing(result: "ReportResult") -> list[str]:
+    counts = {
+        "runs left out or without a partner": len(result.verdict.left_out),
+        "folders or tables that cannot be read": len(result.problems),
+        "figures without data": len(result.skipped),
+    }
+    return [f"{what}: {number}, see summary.md" for what, number in counts.items() if number]
