@@ -60,6 +60,7 @@ def explain(error: Exception) -> str:
 def _unknown_choice(text: str, group: str, given: str, listed: str) -> str:
     options = listed.split()
     close = get_close_matches(given, options, 1)
+    group = "+sweep" if group == "sweep" else group
     hint = f"; did you mean {group}={close[0]}?" if close else ""
     return f"{group}={given}: must be one of {', '.join(options)}{hint}"
 

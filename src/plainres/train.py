@@ -6,6 +6,7 @@ resumed run repeats nothing that was written and misses nothing that was not.
 """
 
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -211,7 +212,9 @@ class Training:
         last = self.position.last_eval or {}
         loss = self._last_loss if math.isfinite(self._last_loss) else None
         error = last.get("train_error")
-        self.parts.folder.write_progress(step=self.position.step, steps=self._steps, loss=loss, train_error=error)
+        self.parts.folder.write_progress(
+            pid=os.getpid(), step=self.position.step, steps=self._steps, loss=loss, train_error=error
+        )
 
 
 PROGRESS_SECONDS = 0.5

@@ -12,8 +12,9 @@ from plainres.figures.style import GREY, ArmStyle
 
 MIN_GAP = 0.07  # of the axis: depths closer than that on a log axis would print over each other
 LEGEND_ROW = 0.155
-LEGEND_WIDTH = 1.55
-MAX_DECADES = 5
+LEGEND_WIDTH = 1.6
+MAX_TICKS = 7
+MANTISSAS = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(m / 10 for m in range(10, 100)))  # coarse to fine
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -21,7 +22,7 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 class Layout:
     """Room around and between panels. Fixed, so that nothing is solved at drawing time and nothing overlaps."""
 
-    left: float = 0.62
+    left: float = 0.66
     right: float = 0.1
     bottom: float = 0.42
     top: float = 0.24
@@ -96,10 +97,15 @@ def log_y(ax: Any, low: float, high: float) -> None:
 def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
     """Ticks of a log axis with their labels."""
     first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
-    if last - first < 1:
+    if last - first < 2:
         exponents = range(first - 2, last + 2)
-        return [(m * 10.0**k, f"{m * 10.0**k:g}") for k in exponents for m in (1, 2, 5) if low <= m * 10.0**k <= high]
-    stride = -(-(last - first + 1) // MAX_DECADES)
+        for mantissas in MANTISSAS:
+            values = [m * 10.0**k for k in exponents for m in mantissas if low <= m * 10.0**k <= high]
+            if len(values) >= 3:
+                break
+        thin = -(-len(values) // MAX_TICKS)
+        return [(value, f"{value:.6g}") for value in values[::thin]]
+    stride = -(-(last - first + 1) // MAX_TICKS)
     return [(10.0**k, f"10{str(k).translate(SUPERSCRIPT)}") for k in range(first, last + 1, stride)]
 
 
@@ -131,7 +137,7 @@ def grey_handle(label: str, **look: Any) -> Any:
 
 def legend_rows(handles: list[Any], columns: int) -> float:
     """Inches that ``legend_above`` needs on top of a layout."""
-    return LEGEND_ROW * -(-len(handles) // columns) + 0.05
+    return LEGEND_ROW * -(-len(handles) // columns)
 
 
 def legend_above(figure: Any, handles: list[Any], columns: int) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MAX_COLUMNS = 3
 PANEL_HEIGHT = 2.1
-LAYOUT = Layout(left=0.5, right=LEGEND_WIDTH)
+LAYOUT = Layout(left=0.5, right=LEGEND_WIDTH, wspace=0.24, hspace=0.46)
 STOP_MARKS = {DIVERGED: "x", UNFINISHED: "|"}
 
 

@@ -21,7 +21,8 @@ from plainres.figures.style import COLUMN_WIDTH, GREY, ArmStyle, arm_styles
 if TYPE_CHECKING:
     import pandas as pd
 
-SLOTS = 0.84  # share of the distance of two depths that the arms fill: in each slot mean left, seeds right
+# In units of the least distance of two depths. Means stay at their depth; seeds stand beside them, plain left.
+MEAN_DODGE, SEED_SHIFT, SEED_WIDTH = 0.05, 0.12, 0.15
 PANEL_HEIGHT = 2.1
 LEGEND_COLUMNS = 3
 CHANCE_LINE = (0, (1, 1.5))
@@ -39,8 +40,8 @@ def degradation(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Drawn:
         raise NothingToDraw("no run is complete or diverged")
     connections = arm_order(seeds["connection"])
     positions = depth_positions(sorted(seeds["depth"].unique()))
+    unit = min(np.diff(list(positions.values())), default=1.0)
     styles = arm_styles(connections)
-    slot = SLOTS / len(connections)
     with styled():
         handles = _handles(styles, bool(seeds["diverged"].any()), bool(table["train_error_low"].notna().any()))
         layout = Layout(left=0.5, top=legend_rows(handles, LEGEND_COLUMNS) + 0.06)
@@ -51,9 +52,10 @@ def degradation(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Drawn:
         root_scale(ax)
         ax.grid(False, axis="x")
         for i, (name, style) in enumerate(styles.items()):
-            left = slot * (i - len(connections) / 2)
-            _means(ax, table[(table["connection"] == name) & (table["n"] > 0)], positions, left + 0.3 * slot, style)
-            _seeds(ax, seeds[seeds["connection"] == name], positions, left + 0.74 * slot, 0.36 * slot, style)
+            dodge = unit * MEAN_DODGE * (i - (len(connections) - 1) / 2)
+            _means(ax, table[(table["connection"] == name) & (table["n"] > 0)], positions, dodge, style)
+            beside = unit * (SEED_SHIFT + SEED_WIDTH * (0.5 + 1.15 * (i // 2))) * (1 if i % 2 else -1)
+            _seeds(ax, seeds[seeds["connection"] == name], positions, beside, unit * SEED_WIDTH, style)
         ax.set_ylabel("final training error (%), √ scale")
         legend_above(figure, handles, LEGEND_COLUMNS)
     return Drawn(figure, _drawn(table, seeds))
@@ -73,9 +75,7 @@ def _means(ax: Any, arm: "pd.DataFrame", positions: dict[int, float], shift: flo
     ax.plot(x, mean, style.marker, color=style.colour, ms=4.5, mec="white", mew=0.5, zorder=5, clip_on=False)
 
 
-def _seeds(
-    ax: Any, runs: "pd.DataFrame", positions: dict[int, float], shift: float, width: float, style: ArmStyle
-) -> None:
+def _seeds(ax: Any, runs: "pd.DataFrame", positions: dict[int, float], shift: float, style: ArmStyle) -> None:
     ranks = runs.groupby("depth")["seed"].rank(method="first") - 1
     counts = runs.groupby("depth")["seed"].transform("size")
     spread = ((ranks + 0.5) / counts - 0.5) * width

@@ -16,7 +16,7 @@ NO_VALUE = "#d9d9d9"
 COLOURS = "cividis"  # even in lightness: reads in grey, and alike for the colour-blind
 CLIP = (0.001, 0.999)  # quantiles that span the colours; the ends are marked as open
 PANEL_HEIGHT = 1.5
-LAYOUT = Layout(left=0.5, right=0.85)
+LAYOUT = Layout(left=0.5, right=0.92, wspace=0.24)
 
 
 def heatmap(table: "pd.DataFrame", label: str, index_label: str) -> Drawn:
@@ -28,6 +28,7 @@ def heatmap(table: "pd.DataFrame", label: str, index_label: str) -> Drawn:
         index_label: what the y axis counts.
     """
     from matplotlib.colors import LogNorm
+    from matplotlib.ticker import MaxNLocator
 
     drawn = table.dropna(subset="value")
     if drawn.empty:
@@ -45,6 +46,7 @@ def heatmap(table: "pd.DataFrame", label: str, index_label: str) -> Drawn:
                 mesh = _panel(axes[i, j], part, norm)
                 panel_label(axes[i, j], f"{name}, depth {depth}")
             axes[i, 0].set_ylabel(index_label)
+            axes[i, 0].yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
         for ax in axes[-1]:
             ax.set_xlabel("step, log(1 + step) scale")
         _colour_bar(figure, mesh, norm, label)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LAYER = "layer index (0 = stem)"
-BLOCK = "block index (0 = first after the stem)"
+BLOCK = "block index (0 = first)"
 PER_LAYER = {
     "grad_norm": ("layer", "gradient norm ‖∂L/∂W‖", LAYER),
     "update_ratio": ("layer", "update ratio ‖ΔW‖ / ‖W‖", LAYER),

@@ -63,12 +63,13 @@ def profiles(profile: "pd.DataFrame", label: str, index_label: str) -> Drawn:
 
 def trunk_growth(profile: "pd.DataFrame") -> Drawn:
     """output_norm of each block along depth: one panel per moment, colour = arm, shade = depth."""
-    low, high = _range(profile)
+    _range(profile)
+    low, high = float(profile["value"].min()), float(profile["value"].max())
     styles = arm_styles(arm_order(profile["connection"]))
     depths, moments = sorted(profile["depth"].unique()), _moments(profile)
     shades = {name: depth_shades(style.colour, depths) for name, style in styles.items()}
     with styled():
-        layout = Layout(left=0.5, right=LEGEND_WIDTH)
+        layout = Layout(left=0.5, right=LEGEND_WIDTH, wspace=0.2)
         figure, axes = panels(1, len(moments), FULL_WIDTH, 2.0, layout, sharex=True)
         log_y(axes[0, 0], low, high)
         for ax, moment in zip(axes[0], moments, strict=True):
@@ -158,5 +159,5 @@ def _notes(profile: "pd.DataFrame", band: bool = True, wrap: str = " ") -> list[
     if len(stopped):
         cells = sorted({(name, depth) for name, depth in zip(stopped["connection"], stopped["depth"], strict=True)})
         where = f",{wrap}".join(f"{name} {depth}" for name, depth in cells)
-        notes.append(grey_handle(f"ends where seeds diverged:{wrap}{where}", ls=""))
+        notes.append(grey_handle(f"some seeds diverged:{wrap}{where}", ls=""))
     return notes

@@ -7,8 +7,7 @@ them to stop through one shared byte, which no killed process can leave locked.
 import ctypes
 import multiprocessing
 import os
-import time
-from concurrent.futures import CancelledError
+from concurrent.futures import FIRST_COMPLETED, wait
 from typing import TYPE_CHECKING, Any
 
 from pebble import ProcessExpired, ProcessPool
@@ -62,7 +61,7 @@ def run_pool(sweep: "Sweep", wanted: int) -> list[Outcome]:
     jobs = num_jobs(order, wanted)
     pool = ProcessPool(max_workers=jobs, initializer=_start_worker, initargs=(stop,), context=context)
     with stop_on_signals() as asked, make_view(sweep, order, jobs) as view:
-        run = _PoolRun(sweep, order, pool, stop, asked, view)
+        run = _PoolRun(sweep, order, jobs, pool, stop, asked, view)
         try:
             run.until_done()
         except BaseException:
@@ -77,42 +76,44 @@ def run_pool(sweep: "Sweep", wanted: int) -> list[Outcome]:
 
 
 class _PoolRun:
-    """The parent's side: polls futures and progress files, collects outcomes."""
+    """The parent's side: hands out jobs, polls their futures and progress files, collects outcomes."""
 
     def __init__(
-        self, sweep: "Sweep", order: list[RunSpec], pool: ProcessPool, stop: Any, asked: StopRequest, view: Any
+        self, sweep: "Sweep", order: list[RunSpec], jobs: int, pool: ProcessPool, stop: Any, asked: StopRequest, view: Any
     ) -> None:
         self._sweep = sweep
+        self._jobs = jobs
+        self._pool = pool
         self._stop = stop
         self._asked = asked
         self._view = view
-        self._pending = {s.name: (s, pool.schedule(_work, args=(s, sweep.study))) for s in order}
+        self._waiting = list(reversed(order))
+        self._running: dict[Any, RunSpec] = {}
         self.outcomes: list[Outcome] = []
 
     def until_done(self) -> None:
-        while self._pending:
-            if self._asked() and not self._stop.value:
+        while self._waiting or self._running:
+            if self._asked():
                 self._stop.value = True
-                self._cancel()
-            running = [s for s, future in self._pending.values() if future.running()]
-            for name, (spec, future) in list(self._pending.items()):
-                if future.done():
-                    del self._pending[name]
-                    self._collect(spec, future)
-            self._view.update({s.name: self._sweep.study.run_folder(s.name).read_progress() for s in running})
-            time.sleep(POLL_SECONDS)
+                self._waiting.clear()
+            # One job for each worker and none in advance, so that those not started can still be held back.
+            while self._waiting and len(self._running) < self._jobs:
+                spec = self._waiting.pop()
+                self._running[self._pool.schedule(_work, args=(spec, self._sweep.study))] = spec
+            for future in wait(self._running, POLL_SECONDS, FIRST_COMPLETED).done:
+                self._collect(self._running.pop(future), future)
+            names = [s.name for s in self._running.values()]
+            self._view.update({name: self._sweep.study.run_folder(name).read_progress() for name in names})
 
     def _collect(self, spec: RunSpec, future: Any) -> None:
         try:
             outcome = future.result()
-        except CancelledError:
-            return
         except ProcessExpired as error:
             outcome = self._dead_worker(spec, error)
         self.outcomes.append(outcome)
         self._view.finished(outcome)
         if self._sweep.fail_fast and outcome.status in (Status.FAILED, Status.OOM):
-            self._cancel()
+            self._waiting.clear()
 
     def _dead_worker(self, spec: RunSpec, error: ProcessExpired) -> Outcome:
         """The process is gone (killed, or out of memory); its run keeps its checkpoint and can be resumed."""
@@ -122,8 +123,3 @@ class _PoolRun:
             folder.update(status=Status.FAILED, error={"kind": "WorkerDied", "message": message})
         folder.clear_progress()
         return Outcome(spec.name, Status.FAILED, False, message, 0.0)
-
-    def _cancel(self) -> None:
-        for _, future in self._pending.values():
-            if not future.running():
-                future.cancel()

@@ -20,7 +20,7 @@ class Readings:
 
     def put(self, scope: str, metric: str, values: npt.ArrayLike, missing: str = "not a number") -> None:
         """Keep an array; NaN means "does not exist, because ``missing``", and an infinity overflowed float32."""
-        array = np.asarray(values, dtype=np.float32)
+        array = np.ascontiguousarray(values, dtype=np.float32)
         self.values.setdefault(scope, {})[metric] = array
         bad = np.flatnonzero(~np.isfinite(array))
         if len(bad):

@@ -21,12 +21,12 @@ def error_text(row: Row, metric: str) -> str:
 
 
 def difference_text(row: Row, name: str) -> str:
-    """``+65.07 [+60.21, +69.90], n = 5`` in percentage points; empty where it is not defined."""
+    """``+65.07 [+60.21, +69.90] (5)`` in percentage points, pairs in brackets; empty where it is not defined."""
     if row[f"{name}_n"] == 0:
         return ""
     ends = [f"{100 * row[f'{name}_{end}']:+.2f}" for end in ("low", "high")]
     text = _with_interval(f"{100 * row[f'{name}_mean']:+.2f}", ends, row[f"{name}_flag"])
-    return text if row[f"{name}_n"] == 1 else f"{text}, n = {row[f'{name}_n']}"
+    return text if row[f"{name}_n"] == 1 else f"{text} ({row[f'{name}_n']})"
 
 
 def _with_interval(mean: str, ends: list[str], flag: str) -> str:

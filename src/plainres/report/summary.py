@@ -20,8 +20,8 @@ COLUMNS = (
     "diverged",
     "training error %",
     "validation error %",
-    "degradation, points",
-    "gap to plain, points",
+    "degradation, points (pairs)",
+    "gap to plain, points (pairs)",
 )
 METHOD = f"""\
 - Errors are the clean training error (whole training set, no augmentation, evaluation mode) of the final weights.
@@ -30,7 +30,7 @@ METHOD = f"""\
   not in the CSV.
 - Gap = plain − this connection at equal depth; degradation = this depth − the shallowest one of the same
   connection. Both are paired: two runs are compared only if they are equal in every other identity field, seed
-  included; n counts the pairs.
+  included; the number of pairs stands in brackets.
 - A run that diverged counts as an error at chance level.
 - Onset = the least depth whose degradation interval lies wholly above {100 * MARGIN:g} percentage point.
 - Figures of the inside: geometric means over seeds of complete and diverged runs."""

@@ -28,8 +28,14 @@ def make_console(**options: object) -> "Console":
 
 def print_report(result: "ReportResult", console: "Console | None" = None) -> None:
     """Print the result of a study: one table per setting and arm, then onsets, counts, problems and paths."""
+    from rich.measure import Measurement
+
     console = console or make_console()
     for table in result_tables(result):
+        if not console.is_terminal:  # a file or a pipe has no edge to wrap at
+            console.width = max(
+                WIDTH, Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+            )
         console.print(table)
     for line in closing_lines(result):
         console.print(line, markup=False, soft_wrap=True)
@@ -54,13 +60,13 @@ def _table(setting: str, part: "pd.DataFrame", arms: list[str]) -> "Table":
 
     title = "Final training error, % [95 % interval]" + ("" if setting == ONLY_SETTING else f" · {setting}")
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("depth", justify="right")
+    table.add_column("depth", justify="right", no_wrap=True)
     for name in arms:
-        table.add_column(name, justify="right")
-        table.add_column("n", justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("n", justify="right", no_wrap=True)
     paired = arms[0] == PLAIN and len(arms) > 1
     if paired:
-        table.add_column("gap, points", justify="right")
+        table.add_column("gap, points (pairs)", justify="right", no_wrap=True)
     for depth, rows in part.groupby("depth"):
         by_arm = {row["connection"]: row for row in rows.to_dict("records")}
         cells = [str(depth)]
@@ -73,7 +79,7 @@ def _table(setting: str, part: "pd.DataFrame", arms: list[str]) -> "Table":
 
 
 def _count(row: Row) -> str:
-    return f"{row['n']}" + (f" ({row['n_diverged']} div.)" if row["n_diverged"] else "")
+    return f"{row['n']}" + (f" ({row['n_diverged']} div)" if row["n_diverged"] else "")
 
 
 def closing_lines(result: "ReportResult") -> list[str]:

@@ -1,0 +1,97 @@
+"""The worker pool: same bits as in this process, a dead worker costs its own job, fail-fast, Ctrl-C."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from plainres.job import execute
+from plainres.launch.pool import num_jobs, run_pool
+from plainres.launch.prepare import prepare
+from plainres.launch.sweep import Sweep, exit_code
+from plainres.schema import RunConf
+from plainres.store import Status
+
+Make = Callable[..., RunConf]
+
+
+def when_training(sweep: Sweep, act: Callable[[int], None]) -> threading.Thread:
+    """Call ``act`` with the worker's pid once the first job of the sweep reports progress."""
+
+    def wait() -> None:
+        folder = sweep.study.run_folder(sweep.specs[0].name)
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            if folder.read_progress().get("step"):
+                act(folder.read_progress()["pid"])
+                return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def test_pool_and_this_process_train_the_same_bits(tiny: Make, tmp_path: Path) -> None:
+    sweep = Sweep.prepare([tiny("plain"), tiny("residual")])
+    outcomes = run_pool(sweep, 2)
+    assert [o.status for o in outcomes] == [Status.COMPLETE] * 2
+    study, specs = prepare([RunConf(**vars(tiny(c)) | {"results_dir": str(tmp_path / "b")}) for c in ("plain", "residual")])
+    for spec in specs:
+        execute(spec, study, lambda: False)
+        mine, other = study.run_folder(spec.name), sweep.study.run_folder(spec.name)
+        for table in ("steps.parquet", "layers.parquet"):
+            assert (mine.path / table).read_bytes() == (other.path / table).read_bytes()
+        weights = [torch.load(f.checkpoint, weights_only=True)["parameters"] for f in (mine, other)]
+        assert torch.equal(*weights)
+
+
+def test_a_killed_worker_costs_only_its_own_job(tiny: Make) -> None:
+    sweep = Sweep.prepare([tiny("plain", steps=10**6, eval_every=10**6), tiny("residual"), tiny("residual", seed=1)])
+    thread = when_training(sweep, lambda pid: os.kill(pid, signal.SIGKILL))
+    outcomes = {o.name: o for o in run_pool(sweep, 1)}
+    thread.join()
+    killed, *others = (outcomes[s.name] for s in sweep.specs)
+    assert killed.status is Status.FAILED and "died" in killed.message
+    assert [o.status for o in others] == [Status.COMPLETE] * 2
+    assert exit_code(list(outcomes.values())) == 1
+    folder = sweep.study.run_folder(killed.name)
+    assert folder.status() is Status.FAILED and not folder.read_progress()
+
+
+@pytest.mark.parametrize(("fail_fast", "started"), [(False, 3), (True, 1)])
+def test_a_failed_run_stops_the_others_only_when_asked(tiny: Make, fail_fast: bool, started: int) -> None:
+    confs = [tiny(depth=8), tiny(depth=6), tiny(depth=4)]  # the longest runs first
+    for conf in confs:
+        conf.fail_fast = fail_fast
+    sweep = Sweep.prepare(confs)
+    (sweep.study.run_folder(sweep.specs[0].name).path / "steps.jsonl").mkdir()  # nothing can be written there
+    outcomes = run_pool(sweep, 1)
+    assert len(outcomes) == started
+    failed = outcomes[0]
+    assert failed.status is Status.FAILED and "traceback.txt" in failed.message
+    assert "IsADirectoryError" in sweep.study.run_folder(failed.name).traceback.read_text()
+
+
+def test_interrupt_checkpoints_and_the_same_command_goes_on(tiny: Make) -> None:
+    long = tiny("plain", steps=10**6, eval_every=10**6, checkpoint_every=10**6)
+    sweep = Sweep.prepare([long, tiny("residual")])
+    thread = when_training(sweep, lambda pid: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        run_pool(sweep, 1)
+    thread.join()
+    interrupted, untouched = (sweep.study.run_folder(s.name) for s in sweep.specs)
+    assert interrupted.status() is Status.INTERRUPTED
+    assert torch.load(interrupted.checkpoint, weights_only=True)["position"]["step"] > 0
+    assert untouched.status() is Status.PLANNED
+
+
+def test_jobs_fill_the_cores_and_no_more(tiny: Make) -> None:
+    specs = prepare([tiny("plain"), tiny("residual")])[1]
+    assert num_jobs(specs, 7) == 2
+    assert 1 <= num_jobs(specs, 0) <= 2

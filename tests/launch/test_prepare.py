@@ -1,0 +1,75 @@
+"""What is refused before anything is trained, and what is written when nothing is."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plainres.errors import UserError
+from plainres.launch import prepare as module
+from plainres.launch.prepare import prepare, resolve_device, settings_line
+from plainres.schema import ProbeConf, RunConf
+from plainres.store import Status
+
+Make = Callable[..., RunConf]
+
+
+def test_plans_every_job_and_merges_equal_ones(tiny: Make) -> None:
+    study, specs = prepare([tiny("plain"), tiny("residual"), tiny("plain")])
+    assert len(specs) == 2
+    assert [f.status() for f in study.runs()] == [Status.PLANNED, Status.PLANNED]
+    assert {f.read()["pair_id"] for f in study.runs()} == {specs[0].pair_id}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"depth": 5}, ["depth=5", "depth=4 or depth=6"]),
+        ({"batch": 1438}, ["trainer.batch=1438", "1437"]),
+        ({"device": "cuda:99"}, ["trainer.device=cuda:99", "use auto or cpu"]),
+    ],
+)
+def test_refuses_before_writing_anything(tiny: Make, tmp_path: Path, change: dict[str, int], words: list[str]) -> None:
+    with pytest.raises(UserError) as error:
+        prepare([tiny("plain"), tiny("residual", **change)])
+    assert all(word in str(error.value) for word in words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_refuses_an_unclean_pair(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "audit", lambda conf, data: {"clean": False, "undeclared": ["draws: first differing: w"]})
+    with pytest.raises(UserError, match="not matched: draws: first differing: w"):
+        prepare([tiny("plain")])
+    assert not list(tmp_path.iterdir())
+
+
+def test_refuses_two_studies_in_one_sweep(tiny: Make) -> None:
+    with pytest.raises(UserError, match="study=other,tiny"):
+        prepare([tiny(), replace(tiny(), study="other")])
+
+
+def test_refuses_another_record_of_an_existing_run(tiny: Make) -> None:
+    study, (spec,) = prepare([tiny()])
+    folder = study.run_folder(spec.name)
+    prepare([replace(tiny(), probe=ProbeConf(every=1))])  # only planned: nothing was recorded yet
+    folder.update(status=Status.COMPLETE, config=folder.read()["config"] | {"probe": {"name": "default", "every": 50}})
+    with pytest.raises(UserError, match=r"probe\.every=1: .* was recorded with probe\.every=50; .* delete"):
+        prepare([replace(tiny(), probe=ProbeConf(every=1))])
+
+
+def test_refuses_a_folder_that_is_no_study(tiny: Make, tmp_path: Path) -> None:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "thesis.tex").write_text("mine")
+    with pytest.raises(UserError, match="no plainres study"):
+        prepare([tiny()])
+    assert [p.name for p in (tmp_path / "tiny").iterdir()] == ["thesis.tex"]
+
+
+def test_device_auto_and_its_index() -> None:
+    assert resolve_device("cpu") == "cpu"
+    assert resolve_device("auto") in ("cpu", "cuda")
+
+
+def test_settings_line_names_what_varies(tiny: Make) -> None:
+    assert settings_line([tiny("plain"), tiny("residual", depth=6)]) == "depth=4,6 connection=plain,residual"
