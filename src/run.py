@@ -17,6 +17,7 @@ from plainres.config import conf_dir, explain, register, to_conf
 from plainres.errors import UserError
 
 register()
+_TRACED = os.environ.get("HYDRA_FULL_ERROR") == "1"  # the user wants to see tracebacks
 _failures: list[str] = []  # what a single run has to tell the shell; Hydra drops a task's return value
 
 
@@ -41,13 +42,13 @@ def _stop(message: str, code: int = 1) -> NoReturn:
 
 def main() -> None:
     """Run what the command line asks for; exit 0, 1 for a mistake or a failed run, 130 after Ctrl-C."""
-    traced = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us instead of being printed over several lines
     entry = hydra.main(config_path=conf_dir(), config_name="config", version_base="1.3")(_job)
+    _failures.clear()
     try:
         entry()
     except (UserError, HydraException, OmegaConfBaseException, OSError) as error:
-        if traced:
+        if _TRACED:
             raise
         composing = isinstance(error, (HydraException, OmegaConfBaseException))
         _stop(explain(error) if composing else str(error))

@@ -50,19 +50,27 @@ class Signature:
 
     def summary(self) -> dict[str, Any]:
         """The short form that run.json keeps: counts and hashes."""
-        groups = {name: {k: v for k, v in self.settings.items() if k.startswith(f"{name}.")} for name in _GROUPS}
+        rules = {
+            name: {k: v for k, v in self.settings.items() if _group(k) == name} for name in ("optimizer", "schedule")
+        }
         return {
             "num_parameters": self.num_parameters,
             "draws": _digest(sorted(self.draws.items())),
             "order": self.order,
             "operations": _digest(self.operations),
-            "optimizer": _digest(sorted(groups["optimizer"].items())),
-            "schedule": _digest(sorted(groups["schedule"].items())),
+            "optimizer": _digest(rules["optimizer"]),
+            "schedule": _digest(rules["schedule"]),
             "budget": f"{self.settings['trainer.steps']} steps of {self.settings['trainer.batch']}",
         }
 
 
-_GROUPS = ("optimizer", "schedule")
+_BUDGET = ("trainer.steps", "trainer.batch")
+
+
+def _group(name: str) -> str:
+    """The check that a setting belongs to: optimizer, schedule, budget, data, model, trainer or settings."""
+    head, dot, _ = name.partition(".")
+    return "budget" if name in _BUDGET else head if dot else "settings"
 
 
 def _digest(value: object) -> str:
@@ -162,8 +170,11 @@ def compare(mine: Signature, partner: Signature) -> list[dict[str, Any]]:
     if mine.connection_operations != partner.connection_operations:
         ops = [list(s.connection_operations) for s in (mine, partner)]
         checks.append(_check("connection_operations", ops[0], ops[1], declared="implied by the connection"))
-    settings = [f"{n}: {a} here, {b} in the partner" for n, a, b in _differing(mine.settings, partner.settings)]
-    checks.append(_check("settings", _digest(mine.settings), _digest(partner.settings), why="; ".join(settings)))
+    groups = [_group(name) for name in mine.settings | partner.settings]
+    for group in dict.fromkeys(groups):
+        sides = [{n: v for n, v in s.settings.items() if _group(n) == group} for s in (mine, partner)]
+        why = "; ".join(f"{n}: {a} here, {b} in the partner" for n, a, b in _differing(sides[0], sides[1]))
+        checks.append(_check(group, _digest(sides[0]), _digest(sides[1]), why=why))
     return checks
 
 

@@ -59,11 +59,13 @@ def _mean(pieces: list[tuple[torch.Tensor, torch.Tensor]], count: int) -> tuple[
 
 @contextmanager
 def _evaluation_mode(network: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:
         yield
     finally:
-        network.train()
+        for module, training in modes:
+            module.training = training
 
 
 @contextmanager

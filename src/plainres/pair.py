@@ -103,7 +103,8 @@ def match(table: "pd.DataFrame", free: Sequence[str]) -> Matched:
     missing = [n for n in held if n not in table.columns]
     if missing:
         raise KeyError(f"table lacks identity columns: {', '.join(missing)}")
-    keys = table[held].map(lambda v: json.dumps(v, default=str)).agg("|".join, axis=1)
+    texts = table[held].map(lambda v: json.dumps(v, default=str)).astype(str)
+    keys = texts[held[0]].str.cat(texts[held[1:]], sep="|")
     groups = keys.groupby(keys, sort=True).ngroup()
     alone = groups.map(groups.value_counts()) == 1
     return Matched(groups, table[alone])

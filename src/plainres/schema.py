@@ -266,6 +266,14 @@ def validate(conf: RunConf) -> None:
             "letters, digits, '.', '_' or '-', beginning with a letter or digit",
             "it names a folder" if name == "study" else "",
         )
+    plain, adds_nothing = conf.connection.name == "plain", conf.connection.shortcut is Shortcut.none
+    _require(
+        plain == adds_nothing,
+        "connection.name",
+        conf.connection.name,
+        "plain exactly when connection.shortcut=none",
+        "analysis and audit take the arm from its name; choose connection=residual, or name the connection",
+    )
     device = conf.trainer.device
     good_device = re.fullmatch(r"auto|cpu|cuda(:\d+)?", device) is not None
     _require(good_device, "trainer.device", device, "auto, cpu, cuda or cuda:N")

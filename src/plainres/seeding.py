@@ -38,5 +38,6 @@ def set_determinism(threads: int, deterministic: bool, device_kind: str) -> None
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
     torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.allow_tf32 = False  # torch's default is True: convolutions would round to 10 bits
     torch.set_float32_matmul_precision("highest")
     torch.set_default_dtype(torch.float32)

@@ -34,7 +34,11 @@ class WandbTracker(Tracker):
         self._sent = 0
         conf = spec.conf
         mode = wandb_mode(conf.tracker.mode)
-        config = plain_values(conf) | {"run_id": spec.run_id, "pair_id": spec.pair_id, "connection": conf.connection.name}
+        config = plain_values(conf) | {
+            "run_id": spec.run_id,
+            "pair_id": spec.pair_id,
+            "connection": conf.connection.name,
+        }
         self._run = wandb.init(
             project=conf.tracker.project,
             dir=str(study.path),

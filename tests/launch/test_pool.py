@@ -41,7 +41,9 @@ def test_pool_and_this_process_train_the_same_bits(tiny: Make, tmp_path: Path) -
     sweep = Sweep.prepare([tiny("plain"), tiny("residual")])
     outcomes = run_pool(sweep, 2)
     assert [o.status for o in outcomes] == [Status.COMPLETE] * 2
-    study, specs = prepare([RunConf(**vars(tiny(c)) | {"results_dir": str(tmp_path / "b")}) for c in ("plain", "residual")])
+    study, specs = prepare(
+        [RunConf(**vars(tiny(c)) | {"results_dir": str(tmp_path / "b")}) for c in ("plain", "residual")]
+    )
     for spec in specs:
         execute(spec, study, lambda: False)
         mine, other = study.run_folder(spec.name), sweep.study.run_folder(spec.name)

@@ -38,7 +38,9 @@ def test_refuses_before_writing_anything(tiny: Make, tmp_path: Path, change: dic
 
 
 def test_refuses_an_unclean_pair(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "audit", lambda conf, data: {"clean": False, "undeclared": ["draws: first differing: w"]})
+    monkeypatch.setattr(
+        module, "audit", lambda conf, data: {"clean": False, "undeclared": ["draws: first differing: w"]}
+    )
     with pytest.raises(UserError, match="not matched: draws: first differing: w"):
         prepare([tiny("plain")])
     assert not list(tmp_path.iterdir())

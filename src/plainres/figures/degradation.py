@@ -75,7 +75,9 @@ def _means(ax: Any, arm: "pd.DataFrame", positions: dict[int, float], shift: flo
     ax.plot(x, mean, style.marker, color=style.colour, ms=4.5, mec="white", mew=0.5, zorder=5, clip_on=False)
 
 
-def _seeds(ax: Any, runs: "pd.DataFrame", positions: dict[int, float], shift: float, style: ArmStyle) -> None:
+def _seeds(
+    ax: Any, runs: "pd.DataFrame", positions: dict[int, float], shift: float, width: float, style: ArmStyle
+) -> None:
     ranks = runs.groupby("depth")["seed"].rank(method="first") - 1
     counts = runs.groupby("depth")["seed"].transform("size")
     spread = ((ranks + 0.5) / counts - 0.5) * width
@@ -95,7 +97,7 @@ def _handles(styles: dict[str, ArmStyle], diverged: bool, interval: bool) -> lis
         handles.append(grey_handle("95 % interval", ls="", marker="|", ms=8, mew=1.1))
     handles.append(grey_handle("one seed", ls="", marker="o", ms=2.4, mfc="none", mew=0.6))
     if diverged:
-        handles.append(grey_handle("diverged: at chance", ls="", marker="x", mew=1.1))
+        handles.append(grey_handle("diverged", ls="", marker="x", mew=1.1))
     handles.append(grey_handle("chance level", lw=0.7, ls=CHANCE_LINE))
     return handles
 

@@ -79,7 +79,14 @@ class _PoolRun:
     """The parent's side: hands out jobs, polls their futures and progress files, collects outcomes."""
 
     def __init__(
-        self, sweep: "Sweep", order: list[RunSpec], jobs: int, pool: ProcessPool, stop: Any, asked: StopRequest, view: Any
+        self,
+        sweep: "Sweep",
+        order: list[RunSpec],
+        jobs: int,
+        pool: ProcessPool,
+        stop: Any,
+        asked: StopRequest,
+        view: Any,
     ) -> None:
         self._sweep = sweep
         self._jobs = jobs

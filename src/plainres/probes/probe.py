@@ -7,6 +7,8 @@ on detached tensors, and training is bit-identical with probes on and off (teste
 
 from typing import Any
 
+import numpy as np
+
 from plainres.flat import FlatParameters
 from plainres.models.block import Block
 from plainres.models.networks import Network, layer_sites
@@ -61,9 +63,7 @@ class Probe:
             RuntimeError: a layer or block was never seen.
         """
         readings = Readings()
-        self._grads.read(readings)
-        self._updates.read(readings)
-        self._outputs.read(readings)
-        self._branch.read(readings)
-        self._activations.read(readings)
+        with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes a null with its reason
+            for quantity in (self._grads, self._updates, self._outputs, self._branch, self._activations):
+                quantity.read(readings)
         return readings.row(step)

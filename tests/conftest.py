@@ -1,0 +1,127 @@
+"""Small settings, networks and runs for all tests. Everything is a fixture, so that no test imports another."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+import torch
+
+from plainres.data.dataset import Dataset, make_dataset
+from plainres.flat import FlatParameters
+from plainres.job import Outcome
+from plainres.job import execute as execute_job
+from plainres.models.init import materialise
+from plainres.models.networks import Network, build
+from plainres.pair import make_spec
+from plainres.schema import RunConf
+from plainres.store import RunFolder, Study
+
+SMALL = {
+    "depth": 6,
+    "model.width": 6,
+    "trainer.device": "cpu",
+    "trainer.steps": 12,
+    "trainer.batch": 128,
+    "trainer.eval_every": 4,
+    "trainer.batchstats_every": 4,
+    "trainer.checkpoint_every": 1000,
+    "schedule.warmup_steps": 2,
+    "probe.every": 3,
+}
+PRESETS = {"plain": "none", "residual": "identity"}
+
+
+def with_values(conf: Any, values: dict[str, Any]) -> Any:
+    """A config dataclass with some of its leaves, by dotted name, replaced."""
+    hints = get_type_hints(type(conf))
+    changes: dict[str, Any] = {}
+    for item in fields(conf):
+        now = getattr(conf, item.name)
+        if is_dataclass(now):
+            prefix = f"{item.name}."
+            inner = {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
+            changes[item.name] = with_values(now, inner)
+        elif item.name in values:
+            kind, value = hints[item.name], values[item.name]
+            changes[item.name] = kind(value) if isinstance(kind, type) and isinstance(value, str) else value
+    return replace(conf, **changes)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _no_process_wide_leaks() -> Iterator[None]:
+    yield
+    if torch.are_deterministic_algorithms_enabled():  # a run sets it for its process
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(scope="session")
+def make_conf() -> Callable[..., RunConf]:
+    """make_conf("residual", {"trainer.steps": 5}): small settings with what the test is about."""
+
+    def make(connection: str = "plain", values: dict[str, Any] | None = None) -> RunConf:
+        arm = {"connection.name": connection, "connection.shortcut": PRESETS[connection]}
+        conf: RunConf = with_values(RunConf(), SMALL | arm | (values or {}))
+        return conf
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def set_values() -> Callable[..., RunConf]:
+    """set_values({"optimizer.lr": 1.0}): the schema's defaults but for these."""
+    return lambda values: with_values(RunConf(), values)
+
+
+@pytest.fixture(scope="session")
+def tiny_data() -> Dataset:
+    """50 and 20 random examples of 1x4x4 in 3 classes."""
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(70, 1, 4, 4, generator=draw), torch.randint(0, 3, (70,), generator=draw)
+    return make_dataset(x[:50], y[:50], x[50:], y[50:])
+
+
+@pytest.fixture(scope="session")
+def make_network() -> Callable[..., Network]:
+    """A network with its initial draws on the CPU, in training mode."""
+
+    def make(conf: RunConf, input_shape: tuple[int, ...] = (1, 4, 4), num_classes: int = 3) -> Network:
+        network = build(conf.model, conf.connection, conf.depth, input_shape, num_classes)
+        materialise(network, conf.seed, "cpu")
+        return network.train()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_flat() -> Callable[[Network, RunConf], FlatParameters]:
+    return lambda network, conf: FlatParameters(network, conf.optimizer.decay)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    return Study.create(tmp_path, "tests")
+
+
+@pytest.fixture
+def execute(study: Study) -> Callable[..., tuple[Outcome, RunFolder]]:
+    """execute(conf): the run's outcome and folder. ``stop_at``: the first step at which it is asked to stop."""
+
+    def run(conf: RunConf, stop_at: int | None = None, into: Study = study) -> tuple[Outcome, RunFolder]:
+        spec = make_spec(conf, "cpu")
+        asked = -1
+
+        def should_stop() -> bool:
+            nonlocal asked
+            asked += 1
+            return stop_at is not None and asked >= stop_at
+
+        return execute_job(spec, into, should_stop), into.run_folder(spec.name)
+
+    return run

@@ -1,0 +1,169 @@
+"""Every figure, also with diverged and unfinished runs: no texts overlap, equal tables give equal bytes."""
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.text import Text
+
+from fake_study import FakeStudy
+from plainres.analysis.curves import curves
+from plainres.analysis.degradation import judge, usable
+from plainres.analysis.inside import Inside
+from plainres.analysis.load import load_study
+from plainres.figures import axes
+from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
+from plainres.figures.save import Drawn, NothingToDraw, save, styled
+from plainres.figures.style import arm_styles, depth_shades
+from plainres.store import Status
+
+ODD = {("plain", 50, 0): Status.DIVERGED, ("residual", 20, 1): Status.FAILED}
+STUDIES = {
+    "default": FakeStudy(depths=(10, 20, 50), seeds=(0, 1), status=ODD),
+    "smoke": FakeStudy(depths=(10, 20), seeds=(0,), steps=60),
+    "one": FakeStudy(depths=(10,), seeds=(0,), connections=("residual",)),
+    "arms": FakeStudy(depths=(8, 10, 14), seeds=(0, 1), connections=("plain", "residual", "highway", "skipinit")),
+}
+
+
+SOME = [
+    "training_curves",
+    "degradation",
+    "profiles_update_ratio",
+    "heatmap_branch_ratio",
+    "trunk_growth",
+    "response_std",
+]
+CASES = [("default", name) for name in FIGURES] + [(study, n) for study in ("smoke", "one", "arms") for n in SOME]
+
+
+def tables_of(study: Path) -> FigureTables:
+    loaded = load_study(study)
+    inside = Inside(loaded, loaded.runs, METRICS)
+    drawn, _ = curves(loaded, loaded.runs)
+    return FigureTables(drawn, judge(loaded.runs).table, usable(loaded.runs), inside.profile, inside.map)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureTables]:
+    root = tmp_path_factory.mktemp("studies")
+    return {name: tables_of(study.write(root, name)) for name, study in STUDIES.items()}
+
+
+def draw(tables: FigureTables, wanted: str) -> Drawn:
+    return next(make for name, make in paper_figures(tables) if name == wanted)()
+
+
+def drawn_texts(figure: Any) -> Iterator[tuple[str, Any]]:
+    """Every text that is drawn, with its box in pixels."""
+    seen: list[Text] = []
+    real = Text.draw
+
+    def record(self: Text, renderer: Any) -> None:
+        if self.get_visible() and self.get_text().strip():
+            seen.append(self)
+        real(self, renderer)
+
+    with styled(), mock.patch.object(Text, "draw", record):
+        figure.canvas.draw()
+        for text in seen:
+            yield text.get_text(), text.get_window_extent()
+
+
+@pytest.mark.parametrize(("study", "name"), CASES)
+def test_texts_are_whole_and_do_not_overlap(tables: dict[str, FigureTables], study: str, name: str) -> None:
+    drawn = draw(tables[study], name)
+    assert len(drawn.table)
+    boxes = list(drawn_texts(drawn.figure))
+    for text, box in boxes:
+        assert drawn.figure.bbox.x0 <= box.x0 and box.x1 <= drawn.figure.bbox.x1, f"{text} is cut off"
+        assert drawn.figure.bbox.y0 <= box.y0 and box.y1 <= drawn.figure.bbox.y1, f"{text} is cut off"
+    for (text, box), (other, other_box) in combinations(boxes, 2):
+        inside = box.padded(-0.5)
+        assert not inside.overlaps(other_box), f"{text!r} lies over {other!r}"
+
+
+def test_the_list_of_names_is_complete(tables: dict[str, FigureTables]) -> None:
+    assert [name for name, _ in paper_figures(tables["one"])] == FIGURES
+
+
+def test_equal_tables_give_equal_bytes(tables: dict[str, FigureTables], tmp_path: Path) -> None:
+    for name in ("training_curves", "heatmap_grad_norm"):
+        first = [p.read_bytes() for p in save(draw(tables["smoke"], name), tmp_path / "1", name)]
+        again = [p.read_bytes() for p in save(draw(tables["smoke"], name), tmp_path / "2", name)]
+        assert first == again
+        assert b"/Type /Font" in first[2] and b"/Type3" not in first[2]
+
+
+def test_branch_ratio_shows_only_arms_with_an_addition(tables: dict[str, FigureTables]) -> None:
+    assert set(draw(tables["default"], "profiles_branch_ratio").table["connection"]) == {"residual"}
+    assert set(draw(tables["default"], "heatmap_branch_ratio").table["connection"]) == {"residual"}
+    assert set(draw(tables["default"], "profiles_branch_over_input").table["connection"]) == {"plain"}
+
+
+def test_depth_ticks_stand_at_the_depths(tables: dict[str, FigureTables]) -> None:
+    ax = draw(tables["default"], "degradation").figure.axes[0]
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["10", "20", "50"]
+    assert ax.get_ylim()[0] == 0
+
+
+def test_empty_tables_say_what_is_missing(tmp_path: Path) -> None:
+    every = {(arm, 4, 0): Status.PLANNED for arm in ("plain", "residual")}
+    empty = tables_of(FakeStudy(depths=(4,), seeds=(0,), status=every).write(tmp_path))
+    for name in FIGURES:
+        with pytest.raises(NothingToDraw) as nothing:
+            draw(empty, name)
+        assert "\n" not in str(nothing.value)
+
+
+def test_zeros_are_marked_not_drawn_as_small(tables: dict[str, FigureTables]) -> None:
+    profile = tables["smoke"].profile("grad_norm")
+    first = profile["layer_index"] == 0
+    dead = profile.assign(
+        value=profile["value"].where(~first), low=profile["low"].where(~first), high=profile["high"].where(~first),
+        n=profile["n"].where(~first, 0), n_zero=first.astype(int),
+    )  # fmt: skip
+    figure = axes_of_profiles(dead)
+    labels = [t for t, _ in drawn_texts(figure)]
+    assert "exactly 0 in some seed" in labels
+    assert np.isnan(figure.axes[0].lines[0].get_ydata()[0])
+
+
+def axes_of_profiles(profile: pd.DataFrame) -> Any:
+    from plainres.figures.profiles import profiles
+
+    return profiles(profile, "gradient norm", "layer index").figure
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.8, 1.2), (1, 1), (0.03, 2.5), (1e-9, 1e7), (0.99, 1.01), (3e-4, 2e-3)])
+def test_log_axes_have_a_few_ticks(low: float, high: float) -> None:
+    ticks = axes.log_ticks(low / 1.25, high * 1.25)
+    assert 2 <= len(ticks) <= 7
+    assert all(low / 1.25 <= value <= high * 1.25 for value, _ in ticks)
+    assert len({text for _, text in ticks}) == len(ticks)
+
+
+def test_close_depths_are_spread_evenly() -> None:
+    assert axes.depth_positions([18, 19, 200]) == {18: 0.0, 19: 1.0, 200: 2.0}
+    positions = axes.depth_positions([10, 20, 50, 100])
+    assert positions[20] - positions[10] == pytest.approx(positions[100] - positions[50])
+    assert axes.depth_positions([7]) == {7: 0.0}
+
+
+def test_arms_differ_in_colour_line_and_marker() -> None:
+    styles = arm_styles(["plain", "residual", "highway", "skipinit"])
+    for look in ("colour", "line", "marker"):
+        assert len({str(getattr(s, look)) for s in styles.values()}) == 4
+    assert arm_styles(["residual"])["residual"] == styles["residual"]
+
+
+def test_deeper_is_darker() -> None:
+    shades = depth_shades("#0072B2", [10, 20, 50, 100])
+    lightness = [0.3 * r + 0.59 * g + 0.11 * b for r, g, b in shades.values()]
+    assert lightness == sorted(lightness, reverse=True)
+    assert min(np.diff(lightness[::-1])) > 0.05
