@@ -72,7 +72,9 @@ def replace_norms(network):
     return network
 
 
-@pytest.mark.parametrize(("batch", "sizes"), [(20, [20, 30]), (25, [25, 25]), (50, [50]), (8, [8] * 5 + [10]), (33, [50])])
+@pytest.mark.parametrize(
+    ("batch", "sizes"), [(20, [20, 30]), (25, [25, 25]), (50, [50]), (8, [8] * 5 + [10]), (33, [50])]
+)
 def test_error_with_batch_statistics_equals_a_loop_by_hand(network, tiny_data, batch, sizes):
     hand, order, wrong = replace_norms(network), evaluation_order(50), 0
     for index in order.split(sizes):

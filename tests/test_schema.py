@@ -161,6 +161,8 @@ def test_config_yaml_and_schema_agree():
 def test_a_sweep_file_sets_only_schema_fields(path):
     values = yaml.safe_load(path.read_text())
     varied = values.pop("hydra")["sweeper"]["params"]
-    leaves = {f"{k}.{i}" if isinstance(v, dict) else k for k, v in values.items() for i in (v if isinstance(v, dict) else [0])}
+    leaves = {
+        f"{k}.{i}" if isinstance(v, dict) else k for k, v in values.items() for i in (v if isinstance(v, dict) else [0])
+    }
     known = set(flatten(RunConf()))
     assert leaves <= known and set(varied) <= known | set(GROUPS)

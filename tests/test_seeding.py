@@ -21,7 +21,12 @@ def test_a_stream_is_a_function_of_seed_and_name():
     torch.manual_seed(99)
     draws("something else")
     assert torch.equal(draws("init", "stem.op.weight"), first)
-    others = [draws("init", "stem.op.weight", seed=1), draws("init", "head.weight"), draws("order", 0), draws("order", 1)]
+    others = [
+        draws("init", "stem.op.weight", seed=1),
+        draws("init", "head.weight"),
+        draws("order", 0),
+        draws("order", 1),
+    ]
     assert len({tuple(t.tolist()) for t in [first, *others]}) == 5
 
 

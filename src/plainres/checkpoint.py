@@ -5,6 +5,7 @@ Loads with ``weights_only=True``: a checkpoint from elsewhere cannot run code.
 
 import io
 import pickle
+import zipfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ class Position:
     """Where training stands, beside the weights.
 
     Attributes:
-        step: updates made.
+        step: updates made; one more than the budget once the final evaluation is written too.
         running: sums since the last evaluation: wrong answers, loss, examples.
         lengths: bytes of each row file that this checkpoint covers.
         last_eval: the last evaluation whose values were all finite.
@@ -72,10 +73,11 @@ def save(
 def read(path: Path) -> dict[str, Any] | None:
     """The content of a checkpoint on the CPU, or None when there is none or it cannot be read."""
     try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is not None:  # torch writes checksums and does not read them
+                return None
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        return None
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError):
+    except (OSError, RuntimeError, EOFError, ValueError, LookupError, pickle.UnpicklingError, zipfile.BadZipFile):
         return None
     usable = isinstance(content, dict) and content.get("format") == FORMAT
     return content if usable else None

@@ -89,7 +89,7 @@ def name_first_non_finite(
         return Divergence(step, "forward", seen[0])
     if not torch.isfinite(loss):
         return Divergence(step, "loss", "loss")
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     for name, parameter in reversed(list(network.named_parameters())):
         if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
             return Divergence(step, "backward", name)

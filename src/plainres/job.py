@@ -120,13 +120,12 @@ def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable
     record = _begin(spec, study, folder, data, found)
     _check_mates(spec, study, folder, found)
     with open_tracker(spec, study) as tracker:
-        training = _assemble(spec, folder, data, environment.place(found), tracker, should_stop)
+        training = assemble(spec, folder, data, environment.place(found), tracker, should_stop)
         probe = training.parts.probe
         num_parameters = training.parts.flat.data.numel()
         folder.update(layout=probe.layout, response_labels=probe.response_labels, num_parameters=num_parameters)
         diverged = training.run()
-        seconds = training.finish()
-        training.parts.writer.close()
+        seconds = training.finish(complete=diverged is None)
         compacting = time.perf_counter()
         compact(folder, probe.layout)
         seconds["store"] += time.perf_counter() - compacting
@@ -200,7 +199,7 @@ def _check_mates(spec: RunSpec, study: Study, folder: RunFolder, found: dict[str
             )
 
 
-def _assemble(
+def assemble(
     spec: RunSpec,
     folder: RunFolder,
     data: Dataset,

@@ -13,6 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from plainres.errors import UserError
 from plainres.store import RunFolder
 
 TABLES = ("steps", "layers")
@@ -47,8 +48,19 @@ class RowWriter:
         Args:
             folder: the run.
             lengths: bytes of each file that the checkpoint covers; None starts empty.
+
+        Raises:
+            UserError: rows that the checkpoint covers are gone.
         """
         self._files: dict[str, BinaryIO] = {}
+        for table, length in (lengths or {}).items():
+            path = folder.path / f"{table}.jsonl"
+            found = path.stat().st_size if path.exists() else 0
+            if found < length:
+                raise UserError(
+                    f"{path}: {found} bytes where its checkpoint covers {length}, so rows are lost; "
+                    "delete the run's folder to train it again"
+                )
         for table in TABLES:
             path = folder.path / f"{table}.jsonl"
             path.touch()

@@ -217,6 +217,8 @@ class RunFolder:
 
     def is_locked(self) -> bool:
         """Whether some process is training this run now."""
+        if self._lock.is_locked:
+            return True
         if not (self.path / ".lock").exists():
             return False
         if not self.acquire():

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, cast
 
 from plainres.pair import RunSpec
 from plainres.rows import read_lines
@@ -71,12 +71,14 @@ class WandbTracker(Tracker):
         self._run.finish(exit_code=self._exit_code)
 
 
-def wandb_mode(mode: TrackerMode) -> str:
+WandbMode = Literal["online", "offline", "disabled", "shared"]
+
+
+def wandb_mode(mode: TrackerMode) -> WandbMode:
     """``auto``: WANDB_MODE if set, else online when logged in, else offline; never prompts, never waits."""
-    if mode is not TrackerMode.auto:
-        return str(mode)
-    if "WANDB_MODE" in os.environ:
-        return os.environ["WANDB_MODE"]
+    wanted = os.environ.get("WANDB_MODE") if mode is TrackerMode.auto else str(mode)
+    if wanted:
+        return cast(WandbMode, wanted)
     import wandb
 
     return "online" if wandb.login(prompt=False, verify=False) else "offline"

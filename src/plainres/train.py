@@ -104,11 +104,11 @@ class Training:
                 if (diverged := self._flush()) is not None:
                     return diverged
                 self._evaluate(step)
-            if step < self._steps and (bad := self._update(step)) is not None:
+            if step < self._steps and (bad := self.update(step)) is not None:
                 return self._name(bad)
         return self._flush()
 
-    def _update(self, step: int) -> int | None:
+    def update(self, step: int) -> int | None:
         """One step, in METRICS.md's order; the step in which training diverged, if it did."""
         began = time.perf_counter()
         parts, conf = self.parts, self.parts.spec.conf
@@ -119,7 +119,7 @@ class Training:
         parts.flat.zero_grad()
         logits = parts.network(x)
         loss = F.cross_entropy(logits, y)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if probing:
             parts.probe.after_backward()
         total = torch.linalg.vector_norm(parts.flat.grad)
@@ -194,9 +194,16 @@ class Training:
         with self._clock.measure("tracker"):
             parts.on_checkpoint(position.step)
 
-    def finish(self) -> dict[str, float]:
-        """A last checkpoint with the final weights; the seconds spent, by activity."""
-        self._save()
+    def finish(self, complete: bool) -> dict[str, float]:
+        """Hand all rows over; the seconds spent, by activity.
+
+        A complete run leaves a checkpoint with the final weights that says that nothing is left to do. A diverged
+        one keeps its last regular checkpoint: if it is killed before its status is written, it diverges again.
+        """
+        if complete:
+            self.position.step = self._steps + 1
+            self._save()
+        self.parts.writer.close()
         return self._clock.seconds()
 
     def _report_progress(self, step: int, loss: torch.Tensor) -> None:

@@ -91,7 +91,15 @@ def test_onset_needs_the_whole_interval_above_the_margin(tmp_path: Path) -> None
     found = verdict(tmp_path, depths=(10, 20, 50), errors=errors(20, plain=at) | errors(50, plain=over))
     onsets = found.onsets.set_index("connection")
     assert onsets.loc["plain", "onset_depth"] == 50
+    assert onsets.loc["plain", "verdict"] == "degrades from depth 50 (undecided: 20)"
     assert onsets.loc["residual", "verdict"] == "no degradation up to depth 50"
+
+
+def test_a_wide_interval_is_no_evidence_of_absence(tmp_path: Path) -> None:
+    found = verdict(tmp_path, seeds=(0, 1), errors=errors(20, plain=[0.5, 0.8]))
+    onsets = found.onsets.set_index("connection")
+    assert onsets["onset_depth"].isna().all()
+    assert onsets.loc["plain", "verdict"].startswith("undecided at depth 20")
 
 
 def test_a_missing_arm(tmp_path: Path) -> None:

@@ -50,8 +50,12 @@ def test_each_channel_is_standardised_alone():
     made = make_dataset(x[:20], torch.zeros(20).long(), x[20:], torch.zeros(10).long())
     for c in range(2):
         channel = x[:20, c].double().numpy()
-        assert np.allclose(made.train_x_NCHW[:, c], (x[:20, c].double().numpy() - channel.mean()) / channel.std(), atol=1e-5)
-        assert np.allclose(made.val_x_NCHW[:, c], (x[20:, c].double().numpy() - channel.mean()) / channel.std(), atol=1e-5)
+        assert np.allclose(
+            made.train_x_NCHW[:, c], (x[:20, c].double().numpy() - channel.mean()) / channel.std(), atol=1e-5
+        )
+        assert np.allclose(
+            made.val_x_NCHW[:, c], (x[20:, c].double().numpy() - channel.mean()) / channel.std(), atol=1e-5
+        )
 
 
 def test_the_hash_covers_all_tensors_and_is_pinned(digits):

@@ -23,23 +23,21 @@ from plainres.figures.style import arm_styles, depth_shades
 from plainres.store import Status
 
 ODD = {("plain", 50, 0): Status.DIVERGED, ("residual", 20, 1): Status.FAILED}
+ARMS = ("plain", "residual", "highway", "skipinit")
 STUDIES = {
-    "default": FakeStudy(depths=(10, 20, 50), seeds=(0, 1), status=ODD),
+    "default": FakeStudy(depths=(10, 20, 50), seeds=(0, 1), steps=150, status=ODD),
     "smoke": FakeStudy(depths=(10, 20), seeds=(0,), steps=60),
-    "one": FakeStudy(depths=(10,), seeds=(0,), connections=("residual",)),
-    "arms": FakeStudy(depths=(8, 10, 14), seeds=(0, 1), connections=("plain", "residual", "highway", "skipinit")),
+    "one": FakeStudy(depths=(10,), seeds=(0,), connections=("residual",), steps=60),
+    "arms": FakeStudy(depths=(8, 10, 14), seeds=(0, 1), connections=ARMS, steps=60),
 }
-
-
-SOME = [
-    "training_curves",
-    "degradation",
-    "profiles_update_ratio",
-    "heatmap_branch_ratio",
-    "trunk_growth",
-    "response_std",
+CASES = [("default", name) for name in FIGURES]
+CASES += [("arms", name) for name in ("training_curves", "degradation", "trunk_growth", "heatmap_branch_ratio")]
+CASES += [
+    ("one", "degradation"),
+    ("one", "training_curves"),
+    ("one", "response_std"),
+    ("smoke", "profiles_update_ratio"),
 ]
-CASES = [("default", name) for name in FIGURES] + [(study, n) for study in ("smoke", "one", "arms") for n in SOME]
 
 
 def tables_of(study: Path) -> FigureTables:

@@ -45,7 +45,9 @@ class Twin:
         self.responses.append(logits)
         self.loss = F.cross_entropy(logits, y_N)
         self.names = list(self.p)
-        self.grads = dict(zip(self.names, torch.autograd.grad(self.loss, list(self.p.values()), retain_graph=True), strict=True))
+        self.grads = dict(
+            zip(self.names, torch.autograd.grad(self.loss, list(self.p.values()), retain_graph=True), strict=True)
+        )
         self.trunk = [*self.x[:1], *self.y]
         self.trunk_grads = torch.autograd.grad(self.loss, self.trunk)
 

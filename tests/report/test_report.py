@@ -31,7 +31,7 @@ def terminal_text(result: ReportResult) -> str:
 
 
 def test_whole_report_without_the_training_side(tmp_path: Path) -> None:
-    study = FakeStudy(depths=(4, 8), seeds=(0, 1), steps=60).write(tmp_path)
+    study = FakeStudy(depths=(8,), seeds=(0, 1), steps=60).write(tmp_path)
     code = (
         "import sys; from plainres.cli import main; main(['report', sys.argv[1]]);"
         "bad = {'torch', 'hydra', 'omegaconf', 'wandb', 'matplotlib.pyplot'} & set(sys.modules); assert not bad, bad"
@@ -55,6 +55,13 @@ def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     assert len(first.figures) == 2 and len(first.skipped) == 9
 
 
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what stands beside the figures."""
+    monkeypatch.setattr("plainres.report.build.paper_figures", lambda tables: [])
+
+
+@pytest.mark.usefixtures("without_figures")
 def test_runs_csv_can_be_matched_again(tmp_path: Path) -> None:
     study = SMALL.write(tmp_path)
     build_report(study)
@@ -63,6 +70,7 @@ def test_runs_csv_can_be_matched_again(tmp_path: Path) -> None:
     assert match(runs, ["connection"]).unmatched.empty
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_broken_folders_and_tables_do_not_stop_a_report(tmp_path: Path) -> None:
     study = SMALL.write(tmp_path)
     empty, tableless, *_ = sorted((study / "runs").iterdir())
@@ -111,6 +119,7 @@ def test_a_study_without_runs(tmp_path: Path) -> None:
     assert "runs: none" in terminal_text(result)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_terminal_table(tmp_path: Path) -> None:
     status = {("plain", 8, 0): Status.DIVERGED, ("residual", 8, 1): Status.FAILED}
     errors = {("plain", 8, 1): 0.5}
@@ -135,6 +144,7 @@ def test_study_of_another_name_is_refused(tmp_path: Path) -> None:
         build_report(study.rename(tmp_path / "renamed"))
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_odd_names(tmp_path: Path) -> None:
     study = SMALL.write(tmp_path / "with space [x] ä%", "a.b-c_1")
     folder = next((study / "runs").iterdir())

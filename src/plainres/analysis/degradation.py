@@ -161,15 +161,19 @@ def _onsets(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def _onset(arm: "pd.DataFrame") -> tuple[int | None, str]:
-    """Onset depth of one connection, and in words; ``arm`` is sorted by depth."""
+    """Onset depth of one connection, and in words; ``arm`` is sorted by depth.
+
+    Not to find degradation is a result only where the interval excludes it: wholly at or below the margin.
+    """
     deeper = arm[arm["degradation_from_depth"].notna()]
     if deeper.empty:
         return None, "undecided: one depth only"
-    over = deeper[deeper["degradation_low"].astype(float) > MARGIN]
-    if len(over):
-        return int(over["depth"].iloc[0]), f"degrades from depth {over['depth'].iloc[0]}"
-    without = deeper[deeper["degradation_low"].isna()]
-    if len(without):
-        depths = ", ".join(str(d) for d in without["depth"])
-        return None, f"undecided: fewer than 2 seeds paired at depth {depths}"
+    over = deeper["degradation_low"] > MARGIN
+    open_ = ~over & ~(deeper["degradation_high"] <= MARGIN)  # also where there is no interval
+    onset = int(deeper.loc[over, "depth"].iloc[0]) if over.any() else None
+    unknown = [str(d) for d in deeper.loc[open_, "depth"] if onset is None or d < onset]
+    if onset is not None:
+        return onset, f"degrades from depth {onset}" + (f" (undecided: {', '.join(unknown)})" if unknown else "")
+    if unknown:
+        return None, f"undecided at depth {', '.join(unknown)}: the interval holds the margin, or n < 2"
     return None, f"no degradation up to depth {deeper['depth'].iloc[-1]}"

@@ -95,10 +95,10 @@ def maps(layers: "pd.DataFrame") -> "pd.DataFrame":
     """Value of one metric per layer and step: geometric mean over the seeds that have one.
 
     Returns:
-        One row per connection, depth, step and layer: n, n_zero, value, low, high.
+        One row per connection, depth, step and layer: n, n_zero, value.
     """
     rows = layers.dropna(subset="value").assign(stopped=False)
-    return _over_seeds(rows, [*CELL, "step", "layer_index", "layer_name"]).drop(columns="n_stopped")
+    return _over_seeds(rows, [*CELL, "step", "layer_index", "layer_name"]).drop(columns=["n_stopped", "low", "high"])
 
 
 def _over_seeds(rows: "pd.DataFrame", keys: list[str]) -> "pd.DataFrame":

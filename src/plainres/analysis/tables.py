@@ -81,7 +81,9 @@ def _load(
             table = read_table(folder, name, loaded.records[run["run_id"]].get("layout") or {})
             parts.append(table.filter(filters[run["run_id"]]))
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-            problems.append(f"runs/{run['folder']}: {name} table cannot be read ({type(error).__name__}); left out of the figures")
+            problems.append(
+                f"runs/{run['folder']}: {name} table cannot be read ({type(error).__name__}); left out of the figures"
+            )
             continue
         owners.append((i, parts[-1].num_rows))
     schema = STEPS_SCHEMA if name == "steps" else LAYERS_SCHEMA

@@ -103,7 +103,7 @@ def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
             values = [m * 10.0**k for k in exponents for m in mantissas if low <= m * 10.0**k <= high]
             if len(values) >= 3:
                 break
-        thin = -(-len(values) // MAX_TICKS)
+        thin = max(1, -(-len(values) // MAX_TICKS))
         return [(value, f"{value:.6g}") for value in values[::thin]]
     stride = -(-(last - first + 1) // MAX_TICKS)
     return [(10.0**k, f"10{str(k).translate(SUPERSCRIPT)}") for k in range(first, last + 1, stride)]

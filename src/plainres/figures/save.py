@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-CSV_FLOATS = "%.8g"  # more digits than an error or a float32 norm carries, and the same text on every machine
+CSV_FLOATS = "%.7g"  # more digits than an error or a float32 norm carries, and the same text on every machine
 
 
 class NothingToDraw(Exception):  # noqa: N818 - not an error: the study lacks what the figure shows

@@ -89,7 +89,12 @@ class Sweep:
 
         took = time.perf_counter() - began
         self.console.print(Text(f"plainres: runs ended after {took:.1f} s, writing the report"), soft_wrap=True)
-        print_report(build_report(self.study.path, echo=self._say), self.console)
+        try:
+            print_report(build_report(self.study.path, echo=self._say), self.console)
+        except Exception as error:  # the runs are safe, and their failures must still be listed
+            log.exception("the report failed")
+            where = self.study.path / "sweep.log"
+            self._say(f"the report failed ({type(error).__name__}: {error}); the runs are safe; traceback in {where}")
         for outcome in outcomes:
             if outcome.message:
                 self._say(f"{outcome.name}: {outcome.status.value}: {outcome.message}")

@@ -39,4 +39,6 @@ class UpdateRatio:
             readings.put(scope, "update_ratio", ratios[positions], missing="‖W(t)‖ = 0")
         layer = weights[self._scopes.positions["layer"]]
         grads = np.asarray(readings.values["layer"]["grad_norm"], dtype=np.float32)  # a null becomes NaN
-        readings.put("layer", "weight_grad_product", layer * grads, missing="weight_norm or grad_norm overflowed float32")
+        readings.put(
+            "layer", "weight_grad_product", layer * grads, missing="weight_norm or grad_norm overflowed float32"
+        )

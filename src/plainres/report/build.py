@@ -114,7 +114,7 @@ def _draw(result: ReportResult, setting: str, runs: "pd.DataFrame") -> None:
     used = usable(runs)
     inside = Inside(result.loaded, runs, METRICS)
     drawn_curves, problems = curves(result.loaded, runs)
-    result.problems += [p for p in problems + inside.problems if p not in result.problems]
+    result.problems = list(dict.fromkeys(result.problems + problems + inside.problems))
     table = result.verdict.table
     tables = FigureTables(drawn_curves, table[table["setting"] == setting], used, inside.profile, inside.map)
     suffix = "" if setting == ONLY_SETTING else f"-{slug(setting)}"

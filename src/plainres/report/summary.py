@@ -32,7 +32,8 @@ METHOD = f"""\
   connection. Both are paired: two runs are compared only if they are equal in every other identity field, seed
   included; the number of pairs stands in brackets.
 - A run that diverged counts as an error at chance level.
-- Onset = the least depth whose degradation interval lies wholly above {100 * MARGIN:g} percentage point.
+- Onset = the least depth whose degradation interval lies wholly above a margin of {100 * MARGIN:g} percentage
+  point. "No degradation" = all intervals lie wholly at or below it; else the study is undecided.
 - Figures of the inside: geometric means over seeds of complete and diverged runs."""
 
 
@@ -86,4 +87,4 @@ def _provenance(runs: "pd.DataFrame") -> Iterator[str]:
 
 
 def _each(values: "pd.Series[str]") -> str:
-    return ", ".join(sorted({str(v) for v in values.dropna()}))
+    return ", ".join(sorted({f"{v:g}" if isinstance(v, float) else str(v) for v in values.dropna()}))

@@ -1,0 +1,68 @@
+"""Every launcher trains the same bits, ends with a report, and stops politely."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from plainres.store import Status, Study
+
+TINY = ["-m", "connection=plain,residual", "depth=4", "model.width=8", "trainer.steps=30", "trainer.device=cpu"]
+
+
+def sweep(cwd: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "run", *overrides], cwd=cwd, capture_output=True, text=True)
+
+
+def test_basic_and_local_train_the_same_bits_and_resume(tmp_path: Path) -> None:
+    for study, launcher in (("pool", "local"), ("serial", "basic")):
+        done = sweep(tmp_path, *TINY, f"study={study}", f"hydra/launcher={launcher}")
+        assert done.returncode == 0, done.stderr
+        assert "runs: 2 complete" in done.stdout and not done.stderr
+    pool, serial = (
+        sorted(Study.open(tmp_path / "results" / s).runs(), key=lambda r: r.name) for s in ("pool", "serial")
+    )
+    assert [r.name for r in pool] == [r.name for r in serial]
+    for one, other in zip(pool, serial, strict=True):
+        for table in ("steps.parquet", "layers.parquet"):
+            assert (one.path / table).read_bytes() == (other.path / table).read_bytes()
+    again = sweep(tmp_path, *TINY, "study=pool")
+    assert again.stdout.count("skipped (ended before)") == 2
+    assert not (tmp_path / "multirun").exists() and not (tmp_path / "outputs").exists()
+
+
+def test_a_failed_run_is_listed_last_and_the_report_still_comes(tmp_path: Path) -> None:
+    (study,) = [tmp_path / "results" / "broken"]
+    assert sweep(tmp_path, *TINY, "study=broken", "trainer.steps=1", "schedule.warmup_steps=0").returncode == 0
+    victim = next(r for r in Study.open(study).runs() if "plain" in r.name)
+    victim.clear_training()
+    victim.update(status=Status.PLANNED)
+    (victim.path / "steps.jsonl").mkdir()
+    for launcher in ("local", "basic"):
+        done = sweep(tmp_path, *TINY, "study=broken", "trainer.steps=1", "schedule.warmup_steps=0", f"hydra/launcher={launcher}")  # fmt: skip
+        assert done.returncode == 1
+        assert "1 complete, 1 failed" in done.stdout
+        last = done.stdout.strip().splitlines()[-1]
+        assert victim.name in last and str(victim.traceback) in last
+        assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("launcher", ["local", "basic"])
+def test_ctrl_c_ends_a_sweep_with_one_line(tmp_path: Path, launcher: str) -> None:
+    long = [*TINY, "trainer.steps=1000000", "trainer.eval_every=1000000", f"hydra/launcher={launcher}", "study=long"]
+    command = [sys.executable, "-m", "run", *long]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while not list(tmp_path.glob("results/long/runs/*/progress.json")) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in out + err
+    assert out.strip().splitlines()[-1].startswith("plainres: interrupted (")
+    statuses = {r.status() for r in Study.open(tmp_path / "results" / "long").runs()}
+    assert statuses <= {Status.INTERRUPTED, Status.PLANNED} and Status.INTERRUPTED in statuses

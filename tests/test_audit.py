@@ -1,0 +1,214 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import plainres.audit as module
+from plainres.audit import audit, compare, record_operations, sign
+from plainres.models.networks import build
+from plainres.models.shortcuts import Add
+
+
+@pytest.fixture
+def arms(make_conf, tiny_data):
+    """arms(change): signatures of a residual arm, changed in some way, and of its plain partner."""
+
+    def make(change=lambda network: None, values=None, family="mlp"):
+        def arm(connection, own):
+            settings = {"model.name": family, "trainer.batch": 16, "trainer.steps": 5}
+            conf = make_conf(connection, settings | own)
+            network = build(conf.model, conf.connection, conf.depth, tiny_data.input_shape, 3)
+            if connection == "residual":
+                with torch.device("meta"):
+                    change(network)
+            return sign(conf, network, tiny_data)
+
+        return arm("residual", values or {}), arm("plain", {})
+
+    return make
+
+
+def results(checks):
+    return {c["check"]: c["result"] for c in checks}
+
+
+def undeclared(checks):
+    return {c["check"]: c["why"] for c in checks if c["result"] == "undeclared"}
+
+
+@pytest.mark.parametrize("family", ["mlp", "cnn"])
+def test_a_matched_pair_is_clean_and_declares_the_addition(arms, family):
+    checks = compare(*arms(family=family))
+    found = results(checks)
+    assert found.pop("connection_operations") == "declared"
+    assert set(found.values()) == {"equal"}
+    assert {"parameters", "draws", "order", "operations", "optimizer", "schedule", "budget"} <= set(found)
+    (declared,) = [c for c in checks if c["result"] == "declared"]
+    assert any("add" in op for op in declared["this"]) and declared["partner"] == []
+
+
+def test_one_relu_less_is_caught(arms):
+    def change(network):
+        network.blocks[1].post = nn.Identity()
+
+    found = undeclared(compare(*arms(change)))
+    assert set(found) == {"operations"} and "relu" in found["operations"]
+
+
+def test_another_activation_is_caught(arms):
+    def change(network):
+        network.blocks[0].branch[0].act = nn.GELU()
+
+    why = undeclared(compare(*arms(change)))["operations"]
+    assert "gelu" in why and "relu" in why
+
+
+def test_one_bias_more_is_caught(arms):
+    def change(network):
+        network.blocks[0].branch[1].op = nn.Linear(6, 6, bias=True)
+
+    found = undeclared(compare(*arms(change)))
+    assert set(found) == {"parameters", "draws", "operations"}
+    assert "blocks.0.branch.1.op.bias" in found["draws"]
+
+
+def test_a_setting_of_an_operation_is_caught(arms):
+    def change(network):
+        network.blocks[0].branch[0].norm.momentum = 0.3
+
+    assert set(undeclared(compare(*arms(change)))) == {"operations"}
+
+
+def test_another_width_is_caught(arms):
+    assert {"parameters", "draws", "operations", "model"} <= set(undeclared(compare(*arms(values={"model.width": 7}))))
+
+
+def test_another_depth_is_caught(arms):
+    found = undeclared(compare(*arms(values={"depth": 8})))
+    assert {"parameters", "draws", "operations"} <= set(found)
+    assert any("depth" in why for why in found.values())
+
+
+def test_another_initial_value_of_one_parameter_is_caught(arms, monkeypatch):
+    whole = module.draw_hashes
+    calls = []
+
+    def one_other(network, seed):
+        calls.append(seed)
+        other = {"head.weight": "0"} if len(calls) == 1 else {}
+        return whole(network, seed) | other
+
+    monkeypatch.setattr(module, "draw_hashes", one_other)
+    found = undeclared(compare(*arms()))
+    assert found == {"draws": "first differing: head.weight"}
+
+
+def test_another_seed_is_caught_in_draws_and_order(arms):
+    found = undeclared(compare(*arms(values={"seed": 1})))
+    assert {"draws", "order"} <= set(found) and any("seed: 1 here, 0" in why for why in found.values())
+
+
+def test_another_data_order_is_caught(arms):
+    mine, partner = arms()
+    assert set(undeclared(compare(replace(mine, order="other"), partner))) == {"order"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "check"),
+    [
+        ("optimizer.lr", 0.1, "optimizer"),
+        ("optimizer.weight_decay", 0.0, "optimizer"),
+        ("optimizer.decay", "matrices", "optimizer"),
+        ("optimizer.clip_norm", 1.0, "optimizer"),
+        ("schedule.warmup_steps", 1, "schedule"),
+        ("trainer.threads", 2, "trainer"),
+        ("trainer.deterministic", False, "trainer"),
+    ],
+)
+def test_another_setting_is_caught_and_named(arms, name, value, check):
+    found = undeclared(compare(*arms(values={name: value})))
+    assert set(found) == {check} and found[check].startswith(f"{name}: {value} here, ")
+
+
+def test_another_budget_is_caught(arms):
+    assert set(undeclared(compare(*arms(values={"trainer.steps": 6})))) == {"budget", "order"}
+    assert {"budget", "order", "operations"} <= set(undeclared(compare(*arms(values={"trainer.batch": 17}))))
+
+
+class Gated(nn.Module):
+    """A shortcut with parameters of its own: h(x) = x · sigmoid(gate(x))."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.gate = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x * torch.sigmoid(self.gate(x))
+
+
+def gate_all(network):
+    for block in network.blocks:
+        block.shortcut, block.merge = Gated(6), Add()
+
+
+def test_parameters_of_the_connection_are_declared(arms):
+    mine, partner = arms(gate_all)
+    checks = compare(mine, partner)
+    assert undeclared(checks) == {}
+    (extra,) = [c for c in checks if c["check"] == "connection_parameters"]
+    assert (extra["result"], extra["this"], extra["partner"]) == ("declared", 2 * (6 * 6 + 6), 0)
+    assert mine.num_parameters - partner.num_parameters == 84
+    assert "blocks.1.shortcut.gate.weight" in mine.connection_parameters
+    ops = next(c for c in checks if c["check"] == "connection_operations")["this"]
+    assert any("sigmoid" in op for op in ops) and any("add" in op for op in ops)
+
+
+def test_a_difference_beside_a_declared_one_is_still_caught(arms):
+    def change(network):
+        gate_all(network)
+        network.blocks[0].branch[0].act = nn.Identity()
+
+    assert set(undeclared(compare(*arms(change)))) == {"operations"}
+
+
+def test_operations_come_from_a_forward_pass_with_shapes_and_settings(make_conf):
+    conf = make_conf("residual", {"model.name": "cnn", "depth": 4, "model.width": 5})
+    network = build(conf.model, conf.connection, conf.depth, (2, 7, 6), 3)
+    shared, connection = record_operations(network, 11, (2, 7, 6))
+    convolutions = [op for op in shared if "convolution" in op]
+    assert len(convolutions) == 3
+    assert "float32[11, 2, 7, 6], float32[5, 2, 3, 3]" in convolutions[0] and "[1, 1]" in convolutions[0]
+    assert len([op for op in shared if "relu" in op]) == 3 and len([op for op in shared if "batch_norm" in op]) == 3
+    assert len(connection) == 1 and connection[0].startswith("add.") and "[11, 5, 7, 6]" in connection[0]
+    assert all(not m._forward_hooks and not m._forward_pre_hooks for m in network.modules())
+
+
+def test_names_do_not_hide_what_is_computed():
+    class ReLU(nn.Module):  # called so, but it is another function
+        def forward(self, x):
+            return torch.tanh(x)
+
+    shared, _ = record_operations(ReLU(), 2, (3,))
+    assert len(shared) == 1 and shared[0].startswith("tanh")
+
+
+def test_audit_of_a_run(make_conf, tiny_data):
+    report = audit(make_conf("residual", {"trainer.batch": 16}), tiny_data)
+    assert report["clean"] and report["partner"] == "plain" and report["undeclared"] == []
+    assert [d.partition(":")[0] for d in report["declared"]] == ["connection_operations"]
+    assert report["signature"] == report["partner_signature"]
+    assert report["signature"]["budget"] == "12 steps of 16"
+    alone = audit(make_conf("plain", {"trainer.batch": 16}), tiny_data)
+    assert alone["clean"] and alone["partner"] is None and alone["checks"] == []
+    assert alone["signature"] == report["partner_signature"]
+
+
+def test_an_unmatched_pair_is_not_clean(monkeypatch, make_conf, tiny_data):
+    def wider(model, connection, *args):
+        return build(replace(model, width=7) if connection.name == "residual" else model, connection, *args)
+
+    monkeypatch.setattr(module, "build", wider)
+    report = audit(make_conf("residual", {"trainer.batch": 16}), tiny_data)
+    assert not report["clean"]
+    assert any(u.startswith("parameters: ") and "in the partner" in u for u in report["undeclared"])

@@ -1,0 +1,52 @@
+"""Editable, wheel and sdist→wheel installs each start `python -m run` and the console scripts from an empty folder."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TINY = ["-m", "connection=plain,residual", "depth=4", "model.width=8", "trainer.steps=30", "trainer.device=cpu"]
+
+
+def call(*command: str | Path, cwd: Path) -> str:
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV_"))}
+    done = subprocess.run([str(c) for c in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheel of the checkout, and the wheel built from its sdist."""
+    out = tmp_path_factory.mktemp("dist")
+    call(sys.executable, "-m", "build", "--wheel", "--outdir", out / "direct", cwd=ROOT)
+    call(sys.executable, "-m", "build", "--sdist", "--outdir", out / "sdist", cwd=ROOT)
+    (sdist,) = (out / "sdist").glob("*.tar.gz")
+    call(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", out / "from_sdist", sdist, cwd=out)
+    return {"wheel": next((out / "direct").glob("*.whl")), "sdist": next((out / "from_sdist").glob("*.whl"))}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["editable", "wheel", "sdist"])
+def test_an_install_runs_from_an_empty_folder(kind: str, built: dict[str, Path], tmp_path: Path) -> None:
+    environment = tmp_path / "venv"
+    venv.create(environment, with_pip=True)
+    python = environment / "bin" / "python"
+    # PyTorch is several gigabytes: the new environment borrows the libraries of this one, but not plainres itself.
+    site = Path(subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True).strip())  # fmt: skip
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    target = ["-e", ROOT] if kind == "editable" else [built[kind]]
+    call(python, "-m", "pip", "install", "--no-deps", "--force-reinstall", *target, cwd=tmp_path)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    where = call(python, "-c", "import plainres.config as c; print(c.conf_dir())", cwd=empty).strip()
+    assert Path(where).is_relative_to(ROOT if kind == "editable" else environment)
+    assert "runs: 2 complete" in call(python, "-m", "run", *TINY, cwd=empty)
+    assert "runs: 2 complete" in call(environment / "bin" / "plainres-run", *TINY, "study=script", cwd=empty)
+    assert "2 complete" in call(environment / "bin" / "plainres", "status", "results/script", cwd=empty)
