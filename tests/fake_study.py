@@ -91,16 +91,21 @@ def probe_steps(steps: int, last: int) -> list[int]:
     return sorted(s for s in wanted if s < min(steps, last))
 
 
+def learning_rate(step: int, steps: int) -> float:
+    """Warm-up over 20 steps, then cosine."""
+    return float(0.03 * min(1, (step + 1) / 20) * (1 + np.cos(np.pi * step / steps)) / 2)
+
+
 def layout_of(depth: int) -> dict[str, list[str]]:
     """Names of the members of each scope."""
     blocks = (depth - 2) // 2
     branch = [f"blocks.{b}.branch.{i}" for b in range(blocks) for i in range(2)]
-    weighted = ["stem", *branch, "head"]
+    normed = ["stem", *branch]
     return {
-        "layer": weighted,
-        "norm_scale": [f"{n}.norm" for n in weighted[:-1]],
-        "norm_shift": [f"{n}.norm" for n in weighted[:-1]],
-        "bias": ["head"],
+        "layer": [*[f"{name}.op.weight" for name in normed], "head.weight"],
+        "norm_scale": [f"{name}.norm.weight" for name in normed],
+        "norm_shift": [f"{name}.norm.bias" for name in normed],
+        "bias": ["head.bias"],
         "block": [f"blocks.{b}" for b in range(blocks)],
     }
 
@@ -197,7 +202,7 @@ def environment() -> dict[str, Any]:
     """A fixed environment record."""
     return {
         "commit": "0123456789abcdef0123456789abcdef01234567",
-        "dirty": False,
+        "dirty_hash": None,
         "code_hash": "feedc0de",
         "versions": {"python": "3.11.7", "torch": "2.14.1", "numpy": "2.4.6"},
         "device_kind": "cpu",
@@ -245,9 +250,10 @@ def _write_rows(folder: RunFolder, record: dict[str, Any], rows: list[dict[str, 
     writer = RowWriter(folder)
     for row in rows:
         writer.write("steps", row)
+    steps = record["identity"]["trainer.steps"]
     connection, depth, seed = (record["identity"][k] for k in ("connection.name", "depth", "seed"))
     for step in probes:
-        values = {"lr": 0.03, "grad_norm_total": 1.0, "clip_coef": 1.0}
+        values = {"lr": learning_rate(step, steps), "grad_norm_total": 1.0, "clip_coef": 1.0}
         writer.write("steps", {"step": step, "kind": "update", "values": values})
         writer.write("layers", _probe(step, connection == "plain", depth, seed))
     writer.close()

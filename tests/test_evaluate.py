@@ -104,7 +104,7 @@ def test_an_evaluation_writes_nothing_to_the_model(make_conf, make_flat, network
     network.stem.norm.eval()
     modes = [m.training for m in network.modules()]
     before, gradients = bits(network), flat.grad.clone()
-    generators = (torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate())  # noqa: NPY002
+    generators = (torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate())
     evaluate(network, tiny_data)
     error_with_batch_statistics(network, tiny_data.train_x_NCHW, tiny_data.train_y_N, 20)
     assert all(torch.equal(a, b) for a, b in zip(bits(network), before, strict=True))
@@ -112,7 +112,7 @@ def test_an_evaluation_writes_nothing_to_the_model(make_conf, make_flat, network
     assert [m.training for m in network.modules()] == modes
     assert not any(m.batch_statistics for m in network.modules() if isinstance(m, BatchNorm))
     assert torch.equal(torch.get_rng_state(), generators[0])
-    assert (np.random.get_state()[1].tolist(), random.getstate()) == generators[1:]  # noqa: NPY002
+    assert (np.random.get_state()[1].tolist(), random.getstate()) == generators[1:]
 
 
 def test_a_failing_evaluation_leaves_the_mode_as_it_was(network, tiny_data):

@@ -22,7 +22,7 @@ def assert_all_views(network, flat):
         for name, p in network.named_parameters():
             tensor = getattr(p, kind)
             offset = (tensor.data_ptr() - begin) // 4
-            assert 0 <= offset and offset + p.numel() <= buffer.numel(), name
+            assert offset >= 0 and offset + p.numel() <= buffer.numel(), name
             assert torch.equal(buffer[offset : offset + p.numel()].view(p.shape), tensor.detach()), name
             seen.update(range(offset, offset + p.numel()))
         assert len(seen) == buffer.numel()

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -30,7 +31,7 @@ def test_cosine_from_the_end_of_the_warm_up_to_0_at_the_end_of_the_budget(step, 
 
 def test_cosine_falls_all_the_time_and_its_last_update_is_still_one():
     rates = [learning_rate(schedule("cosine", warmup=5), 1.0, step, 40) for step in range(5, 40)]
-    assert all(a > b for a, b in zip(rates, rates[1:], strict=False))
+    assert all(a > b for a, b in itertools.pairwise(rates))
     assert rates[-1] == pytest.approx(0.5 * (1 - math.cos(math.pi / 35)))
 
 

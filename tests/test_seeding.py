@@ -8,7 +8,6 @@ import torch
 from plainres.data import load
 from plainres.seeding import epoch_order, evaluation_order, generator, set_determinism
 
-
 PIN = "every stored run was trained on this order; update the pin only with a note under Numerics in CHANGELOG"
 
 
@@ -74,7 +73,7 @@ def test_convolutions_compute_in_float32_too():
 
 
 def global_states():
-    name, keys, *rest = np.random.get_state()  # noqa: NPY002 - the global one is what must not move
+    name, keys, *rest = np.random.get_state()
     return torch.get_rng_state().tolist(), (name, keys.tolist(), *rest), random.getstate()
 
 

@@ -22,7 +22,7 @@ class Divergence:
 
     Attributes:
         step: 0-based step whose loss or gradient is not finite; that many updates were made.
-        where: ``forward``, ``loss`` or ``backward``.
+        where: ``forward``, ``loss`` or ``backward``; ``evaluation`` when only that of the final weights shows it.
         layer: first module (forward order) or parameter (backward order) that is not finite.
     """
 
@@ -95,6 +95,14 @@ def name_first_non_finite(
             return Divergence(step, "backward", name)
     # Each part is finite, but the squares in the global norm overflow float32.
     return Divergence(step, "backward", "global gradient norm (overflow)")
+
+
+def first_non_finite_value(network: nn.Module) -> str:
+    """The first parameter or norm statistic, in forward order, that is not finite."""
+    for name, tensor in [*network.named_parameters(), *network.named_buffers()]:
+        if not torch.isfinite(tensor).all():
+            return name
+    return "output in evaluation mode"
 
 
 def _note(seen: list[str], name: str, output: torch.Tensor) -> None:

@@ -8,6 +8,7 @@ import datetime
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -67,9 +68,9 @@ def execute(spec: RunSpec, study: Study, should_stop: Callable[[], bool]) -> Out
     if not folder.acquire():
         return Outcome(spec.name, Status.RUNNING, True, "another process is training this run", 0.0)
     try:
-        if folder.exists() and (status := Status(folder.read()["status"])) in FINISHED:
+        if (ended := _ended(folder)) is not None:
             drop_lines(folder)
-            return Outcome(spec.name, status, True, "", 0.0)
+            return Outcome(spec.name, ended, True, "", 0.0)
         status, message = _attempt(spec, study, folder, should_stop)
     finally:
         folder.clear_progress()
@@ -77,33 +78,48 @@ def execute(spec: RunSpec, study: Study, should_stop: Callable[[], bool]) -> Out
     return Outcome(spec.name, status, False, message, time.perf_counter() - began)
 
 
+def _ended(folder: RunFolder) -> Status | None:
+    """The status of a run that has ended; None for any other, also for one whose record cannot be read."""
+    try:
+        status = Status(folder.read()["status"])
+    except (KeyError, ValueError):  # what is wrong with it is said, and recorded, by the attempt
+        return None
+    return status if status in FINISHED else None
+
+
 def _attempt(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable[[], bool]) -> tuple[Status, str]:
     """Train, and turn whatever happens into a status, a message and a run.json."""
+    began = time.perf_counter()
     try:
         return _train(spec, study, folder, should_stop), ""
     except Interrupted:
-        folder.update(status=Status.INTERRUPTED, finished=_now())
-        return Status.INTERRUPTED, "interrupted; the same command goes on from its checkpoint"
-    except UserError as error:
-        return _fail(folder, Status.FAILED, error, str(error))
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        batch = spec.conf.trainer.batch
-        return _fail(folder, Status.OOM, error, f"out of memory at trainer.batch={batch}; lower it or the width")
+        status, message, details = Status.INTERRUPTED, "interrupted; the same command goes on from its checkpoint", None
     except Exception as error:
-        kind = type(error).__name__
-        return _fail(folder, Status.FAILED, error, f"{kind}: {error}; traceback in {folder.traceback}")
-
-
-def _fail(folder: RunFolder, status: Status, error: BaseException, message: str) -> tuple[Status, str]:
-    """Record a failure as far as the disk allows; the message reaches the end report in any case."""
+        status, message = _explain(error, spec, folder)
+        details = {"kind": type(error).__name__, "message": message}
+        trace = None if isinstance(error, UserError) else "".join(traceback.format_exception(error))
     try:
-        if not isinstance(error, UserError):
-            folder.traceback.write_text("".join(traceback.format_exception(error)))
-        details = {"kind": type(error).__name__, "message": str(error)}
-        folder.update(status=status, error=details, finished=_now())
-    except (OSError, UserError) as second:
+        if details and trace:
+            folder.traceback.write_text(trace)
+        seconds = {"total": folder.read().get("seconds", {}).get("total", 0.0) + time.perf_counter() - began}
+        folder.update(status=status, error=details, finished=_now(), seconds=seconds)
+    except (OSError, UserError) as second:  # as far as the disk allows; the message reaches the end report anyway
         message = f"{message} (and its status could not be written: {second})"
     return status, message
+
+
+def _explain(error: Exception, spec: RunSpec, folder: RunFolder) -> tuple[Status, str]:
+    if isinstance(error, UserError):
+        return Status.FAILED, str(error)
+    if out_of_memory(error):
+        return Status.OOM, f"out of memory at trainer.batch={spec.conf.trainer.batch}; lower it or the width"
+    return Status.FAILED, f"{type(error).__name__}: {error}; traceback in {folder.traceback}"
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether Python, the GPU or the CPU had too little; for the last, torch has no exception of its own."""
+    known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    return known or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
 def _now() -> str:
@@ -117,13 +133,19 @@ def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable
     no_peak = memory.reset_peak(device)
     data = load(conf.data.name)
     found = environment.describe(device, conf.trainer.threads)
-    record = _begin(spec, study, folder, data, found)
+    record = _begin(spec, study, folder, data)
     _check_mates(spec, study, folder, found)
-    with open_tracker(spec, study) as tracker:
+    with open_tracker(spec, study) as tracker, ExitStack() as ending:
         training = assemble(spec, folder, data, environment.place(found), tracker, should_stop)
+        ending.callback(training.parts.writer.close)
         probe = training.parts.probe
         num_parameters = training.parts.flat.data.numel()
-        folder.update(layout=probe.layout, response_labels=probe.response_labels, num_parameters=num_parameters)
+        folder.update(
+            environment=found,
+            layout=probe.layout,
+            response_labels=probe.response_labels,
+            num_parameters=num_parameters,
+        )
         diverged = training.run()
         seconds = training.finish(complete=diverged is None)
         compacting = time.perf_counter()
@@ -142,14 +164,14 @@ def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable
     return Status(final["status"])
 
 
-def _begin(spec: RunSpec, study: Study, folder: RunFolder, data: Dataset, found: dict[str, Any]) -> dict[str, Any]:
+def _begin(spec: RunSpec, study: Study, folder: RunFolder, data: Dataset) -> dict[str, Any]:
     """Write the record of a run that starts or goes on, and refuse one whose audit is not clean."""
     before = folder.read() if folder.exists() else {}
     record = planned_record(spec, study) | {
         "status": Status.RUNNING,
         "audit": audit(spec.conf, data),
         "data": data.describe(),
-        "environment": found,
+        "environment": before.get("environment"),  # of the rows that are there, until it may go on here
         "seconds": before.get("seconds", {}),
         "environment_history": before.get("environment_history", []),
         "attempts": before.get("attempts", 0) + 1,
@@ -160,6 +182,7 @@ def _begin(spec: RunSpec, study: Study, folder: RunFolder, data: Dataset, found:
         "diverged": None,
         "error": None,
     }
+    folder.clear_partial()
     folder.write(record)
     folder.traceback.unlink(missing_ok=True)
     if not record["audit"]["clean"]:
@@ -189,7 +212,10 @@ def _check_mates(spec: RunSpec, study: Study, folder: RunFolder, found: dict[str
     for other in study.runs():
         if other.name == spec.name or not other.exists():
             continue
-        record = other.read()
+        try:
+            record = other.read()
+        except UserError:  # it says so in the report; it must not take others down
+            continue
         if record.get("pair_id") != spec.pair_id or not record.get("environment"):
             continue
         if differing := environment.differences(here, environment.place(record["environment"])):

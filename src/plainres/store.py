@@ -243,6 +243,11 @@ class RunFolder:
         for name in ("progress.json", ".progress.partial"):
             (self.path / name).unlink(missing_ok=True)
 
+    def clear_partial(self) -> None:
+        """Delete what a killed process had half-written; call only while holding the run."""
+        for partial in self.path.glob(".*.partial"):
+            partial.unlink(missing_ok=True)
+
     def clear_training(self) -> None:
         """Delete rows and checkpoint, to begin again from step 0."""
         for table in ("steps", "layers"):

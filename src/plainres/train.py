@@ -20,7 +20,7 @@ from plainres.checkpoint import Position
 from plainres.clock import Clock
 from plainres.data import Dataset
 from plainres.data.dataset import Batches
-from plainres.divergence import DeferredGuard, Divergence, ImmediateGuard, name_first_non_finite
+from plainres.divergence import DeferredGuard, Divergence, ImmediateGuard, first_non_finite_value, name_first_non_finite
 from plainres.errors import Interrupted
 from plainres.evaluate import error_with_batch_statistics, evaluate
 from plainres.flat import FlatParameters
@@ -106,7 +106,13 @@ class Training:
                 self._evaluate(step)
             if step < self._steps and (bad := self.update(step)) is not None:
                 return self._name(bad)
-        return self._flush()
+        if (diverged := self._flush()) is not None:
+            return diverged
+        # No step after the last update would show what it did: the evaluation of the final weights has to.
+        last = self.position.last_eval
+        if last is None or last["step"] != self._steps:
+            return Divergence(self._steps, "evaluation", first_non_finite_value(self.parts.network))
+        return None
 
     def update(self, step: int) -> int | None:
         """One step, in METRICS.md's order; the step in which training diverged, if it did."""

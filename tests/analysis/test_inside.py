@@ -43,7 +43,7 @@ def test_map_steps_keep_the_ends() -> None:
 
 def test_geometric_mean_zero_and_null() -> None:
     table = layer_rows({"a": {0: [1.0, 0.0, None], 1: [1.0] * 3}, "b": {0: [4.0, 2.0, None], 1: [1.0] * 3}})
-    found = profiles(table, {"a": [0, 1], "b": [0, 1]}, {"a": 2, "b": 2})
+    found = profiles(table, {"a": [0, 1], "b": [0, 1]}, {"a": 2, "b": 2}, ())
     start = found[found["moment"] == "start"]
     assert list(start["layer_index"]) == [0, 1]  # a null is a gap
     assert start["value"].to_list() == pytest.approx([2.0, 2.0])
@@ -59,27 +59,32 @@ def test_all_zero_layer_has_no_mean() -> None:
 def test_start_moves_when_a_run_has_nothing_at_step_0() -> None:
     ones: list[float | None] = [1.0, 1.0]
     table = layer_rows({"a": {0: [None, None], 1: ones, 5: ones}, "b": {0: ones, 1: ones, 5: ones}})
-    found = profiles(table, {"a": [0, 1, 5], "b": [0, 1, 5]}, {"a": 6, "b": 6})
+    found = profiles(table, {"a": [0, 1, 5], "b": [0, 1, 5]}, {"a": 6, "b": 6}, ())
     assert set(found.loc[found["moment"] == "start", "step"]) == {1}
 
 
 def test_an_arm_without_the_metric_does_not_move_the_start() -> None:
     table = layer_rows({"a": {0: [None], 1: [None]}, "b": {0: [1.0], 1: [1.0]}})
-    found = profiles(table, {"a": [0, 1], "b": [0, 1]}, {"a": 2, "b": 2})
+    found = profiles(table, {"a": [0, 1], "b": [0, 1]}, {"a": 2, "b": 2}, ())
     assert set(found.loc[found["moment"] == "start", "step"]) == {0}
 
 
 def test_stopped_runs_end_at_their_own_last_step() -> None:
     table = layer_rows({"a": {0: [1.0], 9: [1.0]}, "b": {0: [1.0], 4: [4.0]}})
-    found = profiles(table, {"a": [0, 9], "b": [0, 4]}, {"a": 10, "b": 10})
+    found = profiles(table, {"a": [0, 9], "b": [0, 4]}, {"a": 10, "b": 10}, {"b"})
     end = found[found["moment"] == "end"].iloc[0]
     assert (end["step"], end["n_stopped"], end["value"]) == (9, 1, pytest.approx(2.0))
 
 
 def test_ranked_is_sorted_descending() -> None:
     table = layer_rows({"a": {0: [1.0, 1.0, 1.0], 9: [2.0, 8.0, 4.0]}})
-    found = ranked(profiles(table, {"a": [0, 9]}, {"a": 10}))
+    found = ranked(profiles(table, {"a": [0, 9]}, {"a": 10}, ()))
     assert list(found.sort_values("rank")["value"]) == pytest.approx([8.0, 4.0, 2.0])
+
+
+def test_the_head_has_no_place_among_the_responses() -> None:
+    table = layer_rows({"a": {0: [1.0, 1.0, 1.0], 9: [2.0, 8.0, 4.0]}}).replace({"layer_name": {"l1": "head.weight"}})
+    assert list(ranked(profiles(table, {"a": [0, 9]}, {"a": 10}, ()))["layer_index"]) == [0, 2]
 
 
 def test_curves_average_only_where_two_seeds_are(tmp_path: Path) -> None:
@@ -97,6 +102,15 @@ def test_curves_average_only_where_two_seeds_are(tmp_path: Path) -> None:
         "1": "diverged",
         "2": "unfinished",
     }
+
+
+def test_update_ratios_end_where_the_schedule_stops_moving(tmp_path: Path) -> None:
+    study = FakeStudy(depths=(4,), seeds=(0,), connections=("plain",)).write(tmp_path)
+    loaded = load_study(study)
+    inside = Inside(loaded, loaded.runs, [("layer", "grad_norm"), ("layer", "update_ratio")])
+    assert inside.profile("grad_norm")["step"].max() == inside.map("grad_norm")["step"].max() == 599
+    assert inside.profile("update_ratio")["step"].max() == inside.map("update_ratio")["step"].max() == 450
+    assert inside.profile("update_ratio")["step"].min() == 0
 
 
 def test_inside_reads_what_the_files_hold(tmp_path: Path) -> None:

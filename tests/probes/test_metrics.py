@@ -1,5 +1,6 @@
 """Each metric of METRICS.md against a twin in float64 with plain autograd."""
 
+import itertools
 import math
 
 import numpy as np
@@ -112,7 +113,7 @@ def test_activation_gradients_and_block_gain(step):
     expected = [float(per_sample(g).mean()) * n for g in step.twin.trunk_grads]
     assert step.values("block", "activation_grad_norm_input") == approx(expected[:-1], rel=1e-3)
     assert step.values("block", "activation_grad_norm_output") == approx(expected[1:], rel=1e-3)
-    gains = [a / b for a, b in zip(expected, expected[1:], strict=False)]
+    gains = [a / b for a, b in itertools.pairwise(expected)]
     assert step.values("block", "block_gain") == approx(gains, rel=1e-3)
 
 

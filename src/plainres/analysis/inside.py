@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 from plainres.analysis.load import LoadedStudy
 from plainres.analysis.profiles import maps, needed_steps, profiles
 from plainres.analysis.tables import load_layers, load_steps
-from plainres.store import FINISHED
+from plainres.store import FINISHED, Status
 
 if TYPE_CHECKING:
     import pandas as pd
 
+UPDATE = "update_ratio"
+SLOW = 0.1  # of the peak learning rate: below, an update ratio shows the schedule's end and nothing of the net
 MAPPED_DEPTHS = 2  # maps are large: only the deepest nets have one
 
 
@@ -25,17 +27,24 @@ class Inside:
         """
         runs = runs[runs["status"].isin([str(s) for s in FINISHED])]
         updates, problems = load_steps(loaded, runs, "update", ["lr"])
-        self._probed = {str(key): sorted(steps) for key, steps in updates.groupby("run_id")["step"]}
+        self._probed = _steps_by_run(updates)
+        self._moving = _steps_by_run(_while_moving(updates))
+        self._stopped = set(runs.loc[runs["status"] == Status.DIVERGED, "run_id"])
         self._budget = dict(zip(runs["run_id"], runs["trainer.steps"].astype(int), strict=True))
         self._deepest = sorted(runs["depth"].unique())[-MAPPED_DEPTHS:]
         deep = set(runs.loc[runs["depth"].isin(self._deepest), "run_id"])
-        steps = {key: needed_steps(steps, self._budget[key], key in deep) for key, steps in self._probed.items()}
+        steps = {
+            key: needed_steps(steps, self._budget[key], key in deep)
+            | needed_steps(self._moving[key], self._budget[key], key in deep)
+            for key, steps in self._probed.items()
+        }
         self._layers, more = load_layers(loaded, runs, metrics, steps)
         self.problems = problems + more
 
     def profile(self, metric: str) -> "pd.DataFrame":
         """``analysis.profiles.profiles`` of a metric."""
-        return profiles(self._rows(metric), self._probed, self._budget)
+        probed = self._moving if metric == UPDATE else self._probed
+        return profiles(self._rows(metric), probed, self._budget, self._stopped)
 
     def map(self, metric: str) -> "pd.DataFrame":
         """``analysis.profiles.maps`` of a metric, for the deepest nets."""
@@ -43,4 +52,19 @@ class Inside:
         return maps(rows[rows["depth"].isin(self._deepest)])
 
     def _rows(self, metric: str) -> "pd.DataFrame":
-        return self._layers[self._layers["metric"] == metric]
+        rows = self._layers[self._layers["metric"] == metric]
+        if metric != UPDATE:
+            return rows
+        last = rows["run_id"].map({run_id: steps[-1] for run_id, steps in self._moving.items()}).astype(float)
+        return rows[rows["step"] <= last]
+
+
+def _steps_by_run(updates: "pd.DataFrame") -> dict[str, list[int]]:
+    return {str(run_id): sorted(steps) for run_id, steps in updates.groupby("run_id")["step"]}
+
+
+def _while_moving(updates: "pd.DataFrame") -> "pd.DataFrame":
+    """The rows of lr up to each run's last one with at least ``SLOW`` of its peak."""
+    peak = updates.groupby("run_id")["value"].transform("max")
+    fast_steps = updates["step"].where(updates["value"] >= SLOW * peak)
+    return updates[updates["step"] <= fast_steps.groupby(updates["run_id"]).transform("max")]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FINAL = ("step", "train_error", "train_loss", "train_error_batchstats", "val_error", "val_loss")
 SECONDS = ("train", "evaluation", "probes", "store", "tracker", "total")
-ENVIRONMENT = ("commit", "dirty", "code_hash", "device_kind", "device_name", "threads", "precision")
+ENVIRONMENT = ("commit", "dirty_hash", "code_hash", "device_kind", "device_name", "threads", "precision")
 
 
 @dataclass(frozen=True)

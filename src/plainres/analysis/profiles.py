@@ -4,7 +4,7 @@ Norms and ratios of norms vary by orders of magnitude, so that they are averaged
 is exactly 0 has no logarithm: it is counted in ``n_zero`` and left out of the mean.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MOMENTS = ("start", "early", "end")
 EARLY = 0.05  # "early" is the probe step nearest to this share of the budget
 MAP_STEPS = 120  # a map shows at most so many probe steps, spaced evenly in log(1 + step)
+HEAD = "head."
 CELL = ["connection", "depth"]
 
 
@@ -52,16 +53,19 @@ def map_steps(probed: list[int]) -> list[int]:
     return sorted(nearest)
 
 
-def profiles(layers: "pd.DataFrame", probed: Mapping[str, list[int]], budget: Mapping[str, int]) -> "pd.DataFrame":
+def profiles(
+    layers: "pd.DataFrame", probed: Mapping[str, list[int]], budget: Mapping[str, int], stopped: Collection[str]
+) -> "pd.DataFrame":
     """Value of one metric against layer index at start, early and end.
 
     The start is step 0, or the second probe step where some run has no value at step 0 (a zero-initialised
-    branch). The end is a run's last probed step, also if it stopped before its budget: ``n_stopped`` counts those.
+    branch). The end is a run's last probed step, also if it diverged: ``n_stopped`` counts those.
 
     Args:
         layers: rows of one metric and scope (``load_layers``).
         probed: probe steps of each run, by run_id, sorted.
         budget: updates that each run was to make, by run_id.
+        stopped: the runs that diverged, by run_id.
 
     Returns:
         One row per connection, depth, moment and layer: step (the largest of the seeds' steps), n, n_zero,
@@ -69,7 +73,7 @@ def profiles(layers: "pd.DataFrame", probed: Mapping[str, list[int]], budget: Ma
     """
     start = _start(layers, probed)
     at = [
-        (run_id, moment, step, moment == "end" and step < budget[run_id] - 1)
+        (run_id, moment, step, moment == "end" and run_id in stopped)
         for run_id, steps in probed.items()
         for moment, step in moment_steps(steps, budget[run_id], start).items()
     ]
@@ -123,7 +127,10 @@ def _over_seeds(rows: "pd.DataFrame", keys: list[str]) -> "pd.DataFrame":
 
 
 def ranked(profile: "pd.DataFrame") -> "pd.DataFrame":
-    """The ``end`` of a profile, with ``rank`` (0 = largest value) within connection and depth."""
-    end = profile[profile["moment"] == "end"]
+    """The ``end`` of a profile, with ``rank`` (0 = largest value) within connection and depth.
+
+    The head is left out: its response is the logits, which no norm follows (He et al. 2015, Figure 7, has none either).
+    """
+    end = profile[(profile["moment"] == "end") & ~profile["layer_name"].str.startswith(HEAD)]
     rank = end.groupby(CELL)["value"].rank(ascending=False, method="first") - 1
     return end.assign(rank=rank.astype(int))

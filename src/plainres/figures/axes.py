@@ -161,8 +161,8 @@ def legend_beside(figure: Any, shades: dict[str, dict[int, Any]], extra: list[An
         handles=handles + extra,
         labels=[f"depth {depth}" for depth in depths] + [handle.get_label() for handle in extra],
         handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
-        loc="upper right",
-        bbox_to_anchor=(1, 1),
+        loc="upper left",
+        bbox_to_anchor=(1 - LEGEND_WIDTH / figure.get_size_inches()[0], 1),
         handlelength=3,
         alignment="left",
     )

@@ -88,14 +88,14 @@ def trunk_growth(profile: "pd.DataFrame") -> Drawn:
 def response_std(profile: "pd.DataFrame") -> Drawn:
     """Std of every layer's response at the end of training, in layer order (top) and ranked (bottom)."""
     table = ranked(profile)
-    _, high = _range(table)
+    low, high = _range(table)
     styles = arm_styles(arm_order(table["connection"]))
     depths = sorted(table["depth"].unique())
     rows = {"layer_index": ("std of response", "layer index"), "rank": ("std, ranked", "rank (0 = largest)")}
     with styled():
         handles = arm_handles(styles) + _notes(table)
         figure, axes = _panels(2, len(depths), handles, Layout(hspace=0.42))
-        axes[0, 0].set_ylim(0, high * 1.05)
+        log_y(axes[0, 0], low, high)
         for i, (column, (y_label, x_label)) in enumerate(rows.items()):
             axes[i, 0].set_ylabel(y_label)
             for j, depth in enumerate(depths):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from plainres.analysis.audit import audit_in_words
 from plainres.analysis.degradation import MARGIN
+from plainres.analysis.inside import SLOW
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.report.numbers import Row, difference_text, error_text, seconds_line, status_counts
 
@@ -34,7 +35,8 @@ METHOD = f"""\
 - A run that diverged counts as an error at chance level.
 - Onset = the least depth whose degradation interval lies wholly above a margin of {100 * MARGIN:g} percentage
   point. "No degradation" = all intervals lie wholly at or below it; else the study is undecided.
-- Figures of the inside: geometric means over seeds of complete and diverged runs."""
+- Figures of the inside: geometric means over seeds of complete and diverged runs. Update
+  ratios are shown up to the last probe step with at least {100 * SLOW:g} % of the peak learning rate."""
 
 
 def summary_text(result: "ReportResult") -> str:
@@ -77,11 +79,12 @@ def _left_out(result: "ReportResult") -> Iterator[str]:
 
 
 def _provenance(runs: "pd.DataFrame") -> Iterator[str]:
-    known = runs[runs["commit"].notna()]
+    known = runs[runs["code_hash"].notna()]
     if known.empty:
         return
-    dirty = int(known["dirty"].astype(bool).sum())
-    yield f"commit {_each(known['commit'])}{f'; {dirty} runs with uncommitted changes' if dirty else ''}"
+    dirty = int(known["dirty_hash"].fillna("").astype(bool).sum())
+    changed = f"; {dirty} runs with uncommitted changes" if dirty else ""
+    yield f"commit {_each(known['commit']) or 'unknown (no git checkout)'}{changed}"
     yield f"hardware: {_each(known['device_name'])}; threads per run: {_each(known['threads'])}"
     yield seconds_line(runs)
 
