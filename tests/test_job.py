@@ -114,7 +114,7 @@ def test_a_failure_leaves_status_message_and_traceback(monkeypatch, execute, sho
     record = folder.read()
     assert outcome.status == record["status"] == "failed" and not outcome.skipped
     assert outcome.message.startswith("RuntimeError: boom") and "traceback.txt" in outcome.message
-    assert record["error"] == {"kind": "RuntimeError", "message": "boom"}
+    assert record["error"] == {"kind": "RuntimeError", "message": outcome.message}
     assert "boom" in folder.traceback.read_text() and "_train" in folder.traceback.read_text()
     assert not folder.is_locked() and not (folder.path / "progress.json").exists()
     outcome, _ = execute(short())
@@ -340,7 +340,9 @@ def num_rows(folder):
     return len({(r["step"], r["kind"]) for r in table.to_pylist()})
 
 
-@pytest.mark.parametrize("values", [{}, {"optimizer.lr": 1e30, "schedule.warmup_steps": 0}], ids=["complete", "diverged"])
+@pytest.mark.parametrize(
+    "values", [{}, {"optimizer.lr": 1e30, "schedule.warmup_steps": 0}], ids=["complete", "diverged"]
+)
 def test_a_tracker_sees_every_row_of_a_run_that_ends(execute, short, listener, values):
     outcome, folder = execute(short("plain", values | {"trainer.checkpoint_every": 4}))
     (found,) = listener

@@ -169,7 +169,9 @@ def compare(mine: Signature, partner: Signature) -> list[dict[str, Any]]:
     checks.append(_operations(mine.operations, partner.operations))
     if mine.connection_operations != partner.connection_operations:
         ops = [list(s.connection_operations) for s in (mine, partner)]
-        checks.append(_check("connection_operations", ops[0], ops[1], declared="implied by the connection"))
+        names = [", ".join(dict.fromkeys(op.partition("(")[0] for op in side)) or "nothing" for side in ops]
+        why = f"the connection does {names[0]} here, {names[1]} in the partner"
+        checks.append(_check("connection_operations", ops[0], ops[1], declared=why))
     groups = [_group(name) for name in mine.settings | partner.settings]
     for group in dict.fromkeys(groups):
         sides = [{n: v for n, v in s.settings.items() if _group(n) == group} for s in (mine, partner)]

@@ -236,9 +236,11 @@ def validate(conf: RunConf) -> None:
         UserError: naming the field, its value, what is allowed and what to do.
     """
     leaves = {name: value for name, (_, value) in flatten(conf).items()}
-    for name in ("model.width", "model.branch_layers", "trainer.steps", "trainer.batch", "trainer.threads",
+    for name in ("model.width", "model.branch_layers", "trainer.steps", "trainer.threads",
                  "trainer.eval_every", "trainer.batchstats_every", "trainer.checkpoint_every"):  # fmt: skip
         _require(leaves[name] >= 1, name, leaves[name], "a whole number of at least 1")
+    batch = conf.trainer.batch
+    _require(batch >= 2, "trainer.batch", batch, "a whole number of at least 2", "batch norm needs two examples")
     for name in ("seed", "probe.every", "schedule.warmup_steps"):
         _require(leaves[name] >= 0, name, leaves[name], "a whole number of at least 0")
     for name in ("optimizer.lr", "optimizer.eps", "schedule.factor"):

@@ -210,6 +210,9 @@ class Training:
             self.position.step = self._steps + 1
             self._save()
         self.parts.writer.close()
+        if not complete:
+            with self._clock.measure("tracker"):
+                self.parts.on_checkpoint(self.position.step)
         return self._clock.seconds()
 
     def _report_progress(self, step: int, loss: torch.Tensor) -> None:
