@@ -105,13 +105,15 @@ def test_training_is_the_plain_loop_that_anyone_would_write(assemble, make_conf,
     reference = Reference(conf).take(training.parts.network).train()
     optimizer = torch.optim.SGD(reference.parameters(), 0.0, momentum=0.9, weight_decay=1e-4)
     assert training.run() is None
-    norms, errors = [], []
+    norms, errors, losses = [], [], []
     for step in range(25):
         epoch, position = divmod(step, 1437 // 100)
         index = epoch_order(3, epoch, 1437)[position * 100 : (position + 1) * 100]
         optimizer.zero_grad()
         logits = reference(data.train_x_NCHW[index])
-        F.cross_entropy(logits, data.train_y_N[index]).backward()
+        loss = F.cross_entropy(logits, data.train_y_N[index])
+        loss.backward()
+        losses.append(loss.item())
         errors.append((logits.argmax(1) != data.train_y_N[index]).double().mean().item())
         norms.append(math.sqrt(sum(p.grad.double().square().sum().item() for p in reference.parameters())))
         if clip is not None:
@@ -130,11 +132,13 @@ def test_training_is_the_plain_loop_that_anyone_would_write(assemble, make_conf,
     for step, values in probed.items():
         assert values["grad_norm_total"] == pytest.approx(norms[step], rel=1e-3)
         assert values["clip_coef"] == pytest.approx(min(1.0, clip / norms[step]) if clip else 1.0, rel=1e-3)
-    running = {r["step"]: r["values"]["train_error_running"] for r in rows if r["kind"] == "eval"}
-    assert running.pop(0) is None
+    running = {r["step"]: r["values"] for r in rows if r["kind"] == "eval"}
+    assert running.pop(0)["train_error_running"] is None
     begins = sorted({0, *running})
     for begin, end in itertools.pairwise(begins):
-        assert running[end] == pytest.approx(sum(errors[begin:end]) / (end - begin), rel=1e-12)
+        found = running[end]["train_error_running"], running[end]["train_loss_running"]
+        assert found[0] == pytest.approx(sum(errors[begin:end]) / (end - begin), rel=1e-12)
+        assert found[1] == pytest.approx(sum(losses[begin:end]) / (end - begin), rel=1e-3)
 
 
 def test_evaluations_stand_under_the_number_of_updates_made(execute, make_conf, assemble):

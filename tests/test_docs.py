@@ -1,0 +1,77 @@
+"""Every command that README, docs and configuration name is expanded, checked and planned; nothing is trained here."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+import run
+from plainres import cli
+from plainres.config import conf_dir
+from plainres.job import Outcome
+from plainres.launch import single
+from plainres.launch.prepare import prepare
+from plainres.launch.sweep import Sweep
+from plainres.schema import RunConf
+from plainres.store import Status, Study
+
+ROOT = Path(__file__).parents[1]
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(Path(conf_dir()).rglob("*.yaml"))]
+TEXTS += sorted((ROOT / "experiments").rglob("*.md"))
+COMMANDS = sorted(
+    {m.strip().rstrip(".,;:`") for t in TEXTS for m in re.findall(r"python -m run\b([^#`\n]*?)(?:--? |  |`|#|\n)", t.read_text())}
+)  # fmt: skip
+TARGETS = sorted({m for t in TEXTS for m in re.findall(r"(?:^    |`)make ([a-z-]+)", t.read_text(), re.M)})
+
+
+def test_there_are_commands() -> None:
+    assert "+sweep=depth" in COMMANDS and len(COMMANDS) > 5
+    assert {"depth", "test"} <= set(TARGETS)
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if not c.startswith("--")])
+def test_a_documented_command_is_valid(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[RunConf] = []
+
+    def plan_only(conf: RunConf) -> Outcome:
+        planned.append(conf)
+        prepare([conf])
+        return Outcome("", Status.PLANNED, True, "", 0.0)
+
+    monkeypatch.setattr(single, "run_single", plan_only)
+    monkeypatch.setattr(Sweep, "run", lambda self, launch: planned.extend(s.conf for s in self.specs) or [])
+    monkeypatch.chdir(tmp_path)
+    given = shlex.split(command.replace("NAME", "smoke").replace("[", "").replace("]", "").split(" key=")[0])
+    monkeypatch.setattr(sys, "argv", ["run", *given])
+    run.main()
+    assert planned
+    (study,) = (tmp_path / "results").iterdir()
+    assert len(list(Study.open(study).runs())) == len(planned)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_documented_make_target_exists(target: str) -> None:
+    assert re.search(rf"^{target}:.*## ", (ROOT / "Makefile").read_text(), re.M)
+
+
+def test_documented_subcommands_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    names = {m for t in TEXTS for m in re.findall(r"`plainres ([a-z]+)", t.read_text())}
+    assert names
+    for name in names:
+        with pytest.raises(SystemExit) as stopped:
+            cli.main([name, "--help"])
+        assert stopped.value.code == 0
+
+
+def test_the_guided_tour_names_files_that_exist() -> None:
+    tour = (ROOT / "README.md").read_text().split("## Guided tour")[1].split("\n## ")[0]
+    files = re.findall(r"^\d\. `([^`]+)`", tour, re.M)
+    assert len(files) == 9 and all((ROOT / f).is_file() for f in files)
+
+
+def test_links_and_pictures_of_the_readme_exist() -> None:
+    text = (ROOT / "README.md").read_text()
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
+    assert links and all((ROOT / link).exists() for link in links), links

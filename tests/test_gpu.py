@@ -1,0 +1,57 @@
+"""On a GPU (pytest -m gpu): the same training as on the CPU, to tolerance, and divergence by the device's own flag."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from plainres.job import execute
+from plainres.launch.prepare import prepare
+from plainres.rows import read_table
+from plainres.schema import ConnectionConf, ModelConf, OptimizerConf, RunConf, ScheduleConf, Shortcut, TrainerConf
+from plainres.store import RunFolder, Status
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
+
+
+def train(tmp_path: Path, device: str, lr: float = 0.03) -> RunFolder:
+    conf = RunConf(
+        depth=8,
+        connection=ConnectionConf("residual", Shortcut.identity),
+        model=ModelConf(width=16),
+        optimizer=OptimizerConf(lr=lr),
+        schedule=ScheduleConf(warmup_steps=2),
+        trainer=replace(TrainerConf(), steps=20, eval_every=5, device=device),
+        study=device,
+        results_dir=str(tmp_path),
+    )
+    study, (spec,) = prepare([conf])
+    outcome = execute(spec, study, lambda: False)
+    assert outcome.status in (Status.COMPLETE, Status.DIVERGED), outcome.message
+    return study.run_folder(spec.name)
+
+
+def test_the_gpu_trains_what_the_cpu_trains(tmp_path: Path) -> None:
+    folders = [train(tmp_path, device) for device in ("cpu", "cuda")]
+    layout = folders[0].read()["layout"]
+    cpu, gpu = (read_table(f, "layers", layout).to_pandas() for f in folders)
+    assert (cpu[["step", "scope", "layer_name", "metric"]] == gpu[["step", "scope", "layer_name", "metric"]]).all(None)
+    first = cpu["step"] == 0
+    torch.testing.assert_close(
+        torch.tensor(gpu["value"][first].to_numpy(copy=True)),
+        torch.tensor(cpu["value"][first].to_numpy(copy=True)),
+        rtol=2e-3, atol=1e-5, equal_nan=True,
+    )  # fmt: skip
+    assert abs(folders[0].read()["final"]["train_loss"] - folders[1].read()["final"]["train_loss"]) < 0.1
+
+
+def test_divergence_is_seen_by_the_devices_flag(tmp_path: Path) -> None:
+    cpu, gpu = (train(tmp_path, device, lr=1e30).read() for device in ("cpu", "cuda"))
+    assert cpu["status"] == gpu["status"] == "diverged"
+    assert cpu["diverged"]["step"] == gpu["diverged"]["step"]
+
+
+def test_two_gpu_runs_have_the_same_bits(tmp_path: Path) -> None:
+    one, other = (train(tmp_path / name, "cuda") for name in "ab")
+    assert (one.path / "steps.parquet").read_bytes() == (other.path / "steps.parquet").read_bytes()
