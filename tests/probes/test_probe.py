@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from plainres.models.block import Block
+from plainres.probes.branch import BranchNorms
 from plainres.probes.probe import Probe
 from plainres.probes.readings import Readings
 
@@ -115,6 +116,14 @@ def test_nothing_seen_in_one_step_is_carried_into_the_next(network, probe, tiny_
     probe.after_backward()
     with pytest.raises(RuntimeError, match="never saw"):
         probe.row(1)
+
+
+def test_the_branch_probe_forgets_what_it_has_read():
+    listener, x = BranchNorms(1), torch.ones(2, 3)
+    listener.on_block(0, x, x, x, x)
+    listener.read(Readings())
+    with pytest.raises(RuntimeError, match="never saw block 0"):
+        listener.read(Readings())
 
 
 def test_readings_make_nulls_with_reasons():
