@@ -25,7 +25,7 @@ MISTAKES = {
     "depth=-4": ["depth=-4", "depth=4"],
     "model.width=0": ["model.width=0", "at least 1"],
     "trainer.steps=-5": ["trainer.steps=-5", "at least 1"],
-    "trainer.batch=0": ["trainer.batch=0", "at least 1"],
+    "trainer.batch=0": ["trainer.batch=0", "at least 2"],
     "trainer.batch=5000": ["trainer.batch=5000", "1437"],
     "optimizer.lr=fast": ["optimizer.lr=fast", "Float"],
     "optimizer.lr=nan": ["optimizer.lr=nan", "finite"],

@@ -65,7 +65,7 @@ def execute(spec: RunSpec, study: Study, should_stop: Callable[[], bool]) -> Out
     """
     began = time.perf_counter()
     folder = study.run_folder(spec.name)
-    if not folder.acquire():
+    if not folder.acquire(timeout=1):  # someone who only looks whether it is held lets go at once
         return Outcome(spec.name, Status.RUNNING, True, "another process is training this run", 0.0)
     try:
         if (ended := _ended(folder)) is not None:

@@ -36,7 +36,9 @@ def _fields_of(conf: RunConf, kind: FieldClass) -> dict[str, Any]:
 def hash_identity(identity: dict[str, Any]) -> str:
     """First 12 hex digits of the SHA-256 of the identity fields that differ from the schema's defaults."""
     defaults = identity_fields(RunConf(trainer=replace(RunConf().trainer, device="cpu")))
-    changed = {name: value for name, value in identity.items() if value != defaults[name]}
+    # 1 and 1.0 are one number, but two texts.
+    typed = {n: float(v) if isinstance(defaults[n], float) and v is not None else v for n, v in identity.items()}
+    changed = {name: value for name, value in typed.items() if value != defaults[name]}
     text = json.dumps(changed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 
@@ -96,9 +98,12 @@ def match(table: "pd.DataFrame", free: Sequence[str]) -> Matched:
         free: identity fields, or prefixes such as ``connection``, that may differ inside a group.
 
     Raises:
-        KeyError: if the table lacks an identity field.
+        KeyError: the table lacks an identity field, or ``free`` names none.
     """
     names = list(identity_fields(RunConf()))
+    unknown = [f for f in free if not any(n == f or n.startswith(f"{f}.") for n in names)]
+    if unknown:
+        raise KeyError(f"no identity field is named {', '.join(unknown)}")
     held = [n for n in names if not any(n == f or n.startswith(f"{f}.") for f in free)]
     missing = [n for n in held if n not in table.columns]
     if missing:

@@ -203,11 +203,11 @@ class RunFolder:
             return Status.STALE
         return written
 
-    def acquire(self) -> bool:
+    def acquire(self, timeout: float = 0) -> bool:
         """Take the run for this process; False if another process trains it. Released when the process dies."""
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=timeout)
         except Timeout:
             return False
         return True

@@ -112,15 +112,15 @@ class Batches:
         self.num_examples = num_examples
         self.batch = batch
         self.per_epoch = num_examples // batch
-        self._epoch = -1
+        self._cached = (-1, "")
         self._order_N = torch.empty(0)
 
     def indices(self, step: int, device: str = "cpu") -> torch.Tensor:
         """(batch,) int64 indices into the training set for this step."""
         epoch, position = divmod(step, self.per_epoch)
-        if epoch != self._epoch:
+        if (epoch, device) != self._cached:
             self._order_N = epoch_order(self.seed, epoch, self.num_examples).to(device)
-            self._epoch = epoch
+            self._cached = (epoch, device)
         return self._order_N[position * self.batch : (position + 1) * self.batch]
 
     def digest(self, steps: int, cap: int = 20_000_000) -> str:
