@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from plainres.errors import UserError
 from plainres.schema import RunConf, flatten, validate
@@ -30,17 +30,36 @@ def conf_dir() -> str:
     return str(packaged if packaged.is_dir() else package.parents[1] / "conf")
 
 
+def strip_hydra(cfg: DictConfig) -> DictConfig:
+    """A composed config without Hydra's own part."""
+    own = copy.copy(cfg)
+    with read_write(own), open_dict(own):
+        own.pop("hydra", None)
+    return own
+
+
+def set_value(cfg: DictConfig, override: str, key: str, value: Any) -> None:
+    """Change one value in place, as the override ``key=value`` would.
+
+    Raises:
+        UserError: there is no such setting, or its type is another.
+    """
+    try:
+        OmegaConf.update(cfg, key, value)
+    except (ConfigKeyError, ConfigAttributeError) as error:
+        raise UserError(_unknown_setting("", key)) from error
+    except OmegaConfBaseException as error:
+        raise UserError(_wrong_value(str(error), override)) from error
+
+
 def to_conf(cfg: DictConfig) -> RunConf:
-    """A composed config as checked dataclasses, without Hydra's own part.
+    """A composed config as checked dataclasses.
 
     Raises:
         UserError: a value that its field does not allow.
     """
-    own = copy.copy(cfg)
-    with read_write(own), open_dict(own):
-        own.pop("hydra", None)
     try:
-        conf = cast(RunConf, OmegaConf.to_object(own))
+        conf = cast(RunConf, OmegaConf.to_object(strip_hydra(cfg)))
     except OmegaConfBaseException as error:
         raise UserError(explain(error)) from error
     validate(conf)
