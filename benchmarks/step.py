@@ -1,7 +1,7 @@
 """make bench: seconds of a training step, plainres beside a minimal hand-written PyTorch loop of the same net.
 
 All variants take turns in one process (A B C D, A B C D, ...), so that a machine whose speed drifts slows all
-alike; reported are medians over the rounds of milliseconds a step, and of the ratio to the minimal loop of the same round.
+alike; reported are medians over the rounds: milliseconds a step, and the ratio to the minimal loop of the same round.
 """
 
 import argparse
