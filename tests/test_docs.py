@@ -20,9 +20,8 @@ from plainres.store import Status, Study
 ROOT = Path(__file__).parents[1]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(Path(conf_dir()).rglob("*.yaml"))]
 TEXTS += sorted((ROOT / "experiments").rglob("*.md"))
-COMMANDS = sorted(
-    {m.strip().rstrip(".,;:`") for t in TEXTS for m in re.findall(r"python -m run\b([^#`\n]*?)(?:--? |  |`|#|\n)", t.read_text())}
-)  # fmt: skip
+COMMAND = re.compile(r"python -m run\b([^#`\n]*?)(?:--? |  |`|#|\n)")
+COMMANDS = sorted({m.strip().rstrip(".,;:`") for t in TEXTS for m in COMMAND.findall(t.read_text())})
 TARGETS = sorted({m for t in TEXTS for m in re.findall(r"(?:^    |`)make ([a-z-]+)", t.read_text(), re.M)})
 
 

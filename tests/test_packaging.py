@@ -39,8 +39,8 @@ def test_an_install_runs_from_an_empty_folder(kind: str, built: dict[str, Path],
     venv.create(environment, with_pip=True)
     python = environment / "bin" / "python"
     # PyTorch is several gigabytes: the new environment borrows the libraries of this one, but not plainres itself.
-    site = Path(subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True).strip())  # fmt: skip
-    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    site = call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip()
+    (Path(site) / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     target = ["-e", ROOT] if kind == "editable" else [built[kind]]
     call(python, "-m", "pip", "install", "--no-deps", "--force-reinstall", *target, cwd=tmp_path)
     empty = tmp_path / "empty"

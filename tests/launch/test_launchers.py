@@ -36,14 +36,15 @@ def test_basic_and_local_train_the_same_bits_and_resume(tmp_path: Path) -> None:
 
 
 def test_a_failed_run_is_listed_last_and_the_report_still_comes(tmp_path: Path) -> None:
-    (study,) = [tmp_path / "results" / "broken"]
-    assert sweep(tmp_path, *TINY, "study=broken", "trainer.steps=1", "schedule.warmup_steps=0").returncode == 0
+    study = tmp_path / "results" / "broken"
+    one_step = [*TINY, "study=broken", "trainer.steps=1", "schedule.warmup_steps=0"]
+    assert sweep(tmp_path, *one_step).returncode == 0
     victim = next(r for r in Study.open(study).runs() if "plain" in r.name)
     victim.clear_training()
     victim.update(status=Status.PLANNED)
     (victim.path / "steps.jsonl").mkdir()
     for launcher in ("local", "basic"):
-        done = sweep(tmp_path, *TINY, "study=broken", "trainer.steps=1", "schedule.warmup_steps=0", f"hydra/launcher={launcher}")  # fmt: skip
+        done = sweep(tmp_path, *one_step, f"hydra/launcher={launcher}")
         assert done.returncode == 1
         assert "1 complete, 1 failed" in done.stdout
         last = done.stdout.strip().splitlines()[-1]
