@@ -3,6 +3,7 @@
 import copy
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +57,17 @@ class PlainresSweeper(BasicSweeper):
         overrides = parser.parse_overrides([*self._parse_config(), *arguments])
         (jobs,) = self.split_arguments(overrides, None)
         print(f"plainres: checking {len(jobs)} jobs", flush=True)
-        sweep = Sweep.prepare(_compose(self.hydra_context, self.config, jobs))
-        if isinstance(self.launcher, PlainresLauncher):
-            outcomes = sweep.run(self.launcher.pool())
-        else:
-            outcomes = sweep.run(lambda s: self._launch(jobs, s.fail_fast))
+        with self._backend(jobs) as run_jobs:
+            outcomes = Sweep.prepare(_compose(self.hydra_context, self.config, jobs)).run(run_jobs)
         if code := exit_code(outcomes):
             sys.exit(code)
         return outcomes
+
+    def _backend(self, jobs: list[list[str]]) -> AbstractContextManager[Any]:
+        """How the jobs are run: a function of the sweep."""
+        if isinstance(self.launcher, PlainresLauncher):
+            return self.launcher.pool()
+        return nullcontext(lambda sweep: self._launch(jobs, sweep.fail_fast))
 
     def _launch(self, jobs: list[list[str]], fail_fast: bool) -> None:
         """Hand the jobs to one of Hydra's own launchers; each leaves its status in its folder."""
@@ -90,19 +94,21 @@ class PlainresLauncher(Launcher):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self._config, self._context = config, hydra_context
 
-    def pool(self) -> Any:
-        """How a sweep runs on this machine: a function of the sweep."""
-        from plainres.launch.pool import run_pool
+    def pool(self) -> AbstractContextManager[Any]:
+        """Worker processes, importing already while the jobs are still being checked."""
+        from plainres.launch.pool import worker_pool
 
-        return lambda sweep: run_pool(sweep, self.jobs)
+        assert self._config is not None
+        trainer = self._config.trainer
+        return worker_pool(self.jobs, max(1, trainer.threads), trainer.device, self._config.data.name)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """For another sweeper than ours: the same pool."""
         from plainres.launch.sweep import Sweep
 
         assert self._config is not None and self._context is not None
-        sweep = Sweep.prepare(_compose(self._context, self._config, job_overrides))
-        outcomes = sweep.run(self.pool())
+        with self.pool() as run_jobs:
+            outcomes = Sweep.prepare(_compose(self._context, self._config, job_overrides)).run(run_jobs)
         return [
             JobReturn(working_dir=str(Path.cwd()), status=JobStatus.COMPLETED, _return_value=str(o.status))
             for o in outcomes

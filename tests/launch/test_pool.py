@@ -1,5 +1,6 @@
 """The worker pool: same bits as in this process, a dead worker costs its own job, fail-fast, Ctrl-C."""
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -10,14 +11,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from plainres.job import execute
-from plainres.launch.pool import num_jobs, run_pool
+from plainres.errors import UserError
+from plainres.job import Outcome, execute
+from plainres.launch.pool import num_jobs, worker_pool
 from plainres.launch.prepare import prepare
 from plainres.launch.sweep import Sweep, exit_code
 from plainres.schema import RunConf
 from plainres.store import Status
 
 Make = Callable[..., RunConf]
+
+
+def run_pool(sweep: Sweep, jobs: int) -> list[Outcome]:
+    with worker_pool(jobs, 1, "cpu", "digits") as run_jobs:
+        return run_jobs(sweep)
 
 
 def when_training(sweep: Sweep, act: Callable[[int], None]) -> threading.Thread:
@@ -93,7 +100,15 @@ def test_interrupt_checkpoints_and_the_same_command_goes_on(tiny: Make) -> None:
     assert untouched.status() is Status.PLANNED
 
 
-def test_jobs_fill_the_cores_and_no_more(tiny: Make) -> None:
-    specs = prepare([tiny("plain"), tiny("residual")])[1]
-    assert num_jobs(specs, 7) == 2
-    assert 1 <= num_jobs(specs, 0) <= 2
+def test_jobs_fill_the_cores_and_no_more() -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert num_jobs(7, 1, on_gpu=False) == 7
+    assert num_jobs(0, 1, on_gpu=False) == cores
+    assert num_jobs(0, 10**6, on_gpu=False) == 1
+    assert num_jobs(0, 1, on_gpu=True) == 1
+
+
+def test_a_mistake_found_while_workers_start_leaves_none_behind(tiny: Make) -> None:
+    with pytest.raises(UserError, match="depth=5"), worker_pool(2, 1, "cpu", "digits"):
+        Sweep.prepare([tiny(depth=5)])
+    assert not multiprocessing.active_children()

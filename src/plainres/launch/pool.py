@@ -7,11 +7,16 @@ them to stop through one shared byte, which no killed process can leave locked.
 import ctypes
 import multiprocessing
 import os
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pebble import ProcessExpired, ProcessPool
 
+from plainres.data import load
+from plainres.errors import UserError
 from plainres.job import Outcome, execute
 from plainres.launch.stopping import StopRequest, stop_on_signals
 from plainres.launch.view import make_view
@@ -31,45 +36,65 @@ def _start_worker(stop: Any) -> None:
     _stop = stop
 
 
+def _warm(data: str) -> None:
+    """Import what a job needs; the job's own modules came with this one."""
+    with suppress(UserError):  # said by the parent
+        load(data)
+
+
 def _work(spec: RunSpec, study: Study) -> Outcome:
     return execute(spec, study, lambda: bool(_stop.value))
 
 
-def num_jobs(specs: list[RunSpec], wanted: int) -> int:
-    """Parallel jobs: as many as cores / threads, on a GPU one, never more than there are runs."""
+def num_jobs(wanted: int, threads: int, on_gpu: bool) -> int:
+    """Parallel jobs: as many as asked for, else cores / threads, on a GPU one."""
     if wanted > 0:
-        return min(wanted, len(specs))
-    if any(s.device.startswith("cuda") for s in specs):
-        return 1
+        return wanted
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = max(s.conf.trainer.threads for s in specs)
-    return max(1, min(cores // threads, len(specs)))
+    return 1 if on_gpu else max(1, cores // threads)
 
 
-def run_pool(sweep: "Sweep", wanted: int) -> list[Outcome]:
-    """Run every job of a sweep, the longest first, so that all cores stay busy to the end.
+@contextmanager
+def worker_pool(wanted: int, threads: int, device: str, data: str) -> "Iterator[Callable[[Sweep], list[Outcome]]]":
+    """Worker processes that import while the parent still checks the jobs.
 
-    Raises:
-        KeyboardInterrupt: the user asked to stop; running jobs have checkpointed.
+    Args:
+        wanted: parallel jobs; 0 for as many as this machine bears.
+        threads: of one job.
+        device: ``trainer.device`` as it was given.
+        data: ``data.name``, loaded by every worker beforehand.
+
+    Yields:
+        a function that runs every job of a sweep. It raises KeyboardInterrupt when the user asked to stop; running
+        jobs have checkpointed then.
     """
-    order = sorted(sweep.specs, key=lambda s: (-s.conf.depth * s.conf.trainer.steps, s.conf.seed))
-    threads = str(max(s.conf.trainer.threads for s in order))
     for name in _THREAD_VARIABLES:  # inherited by the workers: BLAS must not start threads of its own
-        os.environ[name] = threads
+        os.environ[name] = str(threads)
     context = multiprocessing.get_context("spawn")
     stop = context.RawValue(ctypes.c_bool, False)
-    jobs = num_jobs(order, wanted)
+    jobs = num_jobs(wanted, threads, device.startswith("cuda") or (device == "auto" and _NVIDIA.exists()))
     pool = ProcessPool(max_workers=jobs, initializer=_start_worker, initargs=(stop,), context=context)
-    with stop_on_signals() as asked, make_view(sweep, order, jobs) as view:
+    try:
+        for _ in range(jobs):
+            pool.schedule(_warm, args=(data,))
+        yield lambda sweep: _run(sweep, pool, jobs, stop)
+    except BaseException:
+        pool.stop()
+        raise
+    finally:
+        pool.close()
+        pool.join(timeout=10)
+
+
+_NVIDIA = Path("/dev/nvidiactl")
+
+
+def _run(sweep: "Sweep", pool: ProcessPool, jobs: int, stop: Any) -> list[Outcome]:
+    # The longest first, so that all cores stay busy to the end.
+    order = sorted(sweep.specs, key=lambda s: (-s.conf.depth * s.conf.trainer.steps, s.conf.seed))
+    with stop_on_signals() as asked, make_view(sweep, order, min(jobs, len(order))) as view:
         run = _PoolRun(sweep, order, jobs, pool, stop, asked, view)
-        try:
-            run.until_done()
-        except BaseException:
-            pool.stop()
-            raise
-        finally:
-            pool.close()
-            pool.join(timeout=10)
+        run.until_done()
     if asked():
         raise KeyboardInterrupt
     return run.outcomes
