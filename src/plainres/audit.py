@@ -19,7 +19,7 @@ from plainres.models.block import Block
 from plainres.models.init import draw_hashes
 from plainres.models.networks import Network, build
 from plainres.pair import identity_fields, partner_of
-from plainres.schema import RunConf
+from plainres.schema import RunConf, plain_values
 
 
 @dataclass(frozen=True)
@@ -129,19 +129,22 @@ def record_operations(network: nn.Module, batch: int, input_shape: Sequence[int]
     return recorder.shared, recorder.connection
 
 
-def sign(conf: RunConf, network: Network, data: Dataset) -> Signature:
+def sign(
+    conf: RunConf, network: Network, data: Dataset, recorded: tuple[list[str], list[str]] | None = None
+) -> Signature:
     """Signature of an arm.
 
     Args:
         conf: its settings.
         network: on the meta device.
         data: for the shape of an example and the order of the data.
+        recorded: its operations, where ``record_operations`` has been asked before.
     """
     parts = {
         f"blocks.{b.index}.{name}." for b in network.blocks if isinstance(b, Block) for name, _ in b.connection_parts()
     }
     names = [name for name, _ in network.named_parameters()]
-    operations, connection = record_operations(network, conf.trainer.batch, data.input_shape)
+    operations, connection = recorded or record_operations(network, conf.trainer.batch, data.input_shape)
     return Signature(
         draws=draw_hashes(network, conf.seed),
         sizes={name: p.numel() for name, p in network.named_parameters()},
@@ -198,6 +201,20 @@ def _operations(mine: tuple[str, ...], partner: tuple[str, ...]) -> dict[str, An
     return _check("operations", _digest(mine), _digest(partner), why=why)
 
 
+def arm_signature(conf: RunConf, data: Dataset) -> Signature:
+    """Signature of the arm that these settings describe."""
+    network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
+    # Operations depend on neither seed nor data: a warm worker records them once for all seeds of a cell.
+    parts = (plain_values(conf.model), plain_values(conf.connection), conf.depth, conf.trainer.batch)
+    key = repr((parts, data.input_shape, data.num_classes))
+    if key not in _recorded:
+        _recorded[key] = record_operations(network, conf.trainer.batch, data.input_shape)
+    return sign(conf, network, data, _recorded[key])
+
+
+_recorded: dict[str, tuple[list[str], list[str]]] = {}
+
+
 def audit(conf: RunConf, data: Dataset) -> dict[str, Any]:
     """The audit of a run against its partner, as run.json keeps it.
 
@@ -205,14 +222,11 @@ def audit(conf: RunConf, data: Dataset) -> dict[str, Any]:
     equal nor declared makes ``clean`` false, and the run must not start.
     """
 
-    def arm(c: RunConf) -> Signature:
-        return sign(c, build(c.model, c.connection, c.depth, data.input_shape, data.num_classes), data)
-
-    mine, partner_conf = arm(conf), partner_of(conf)
+    mine, partner_conf = arm_signature(conf, data), partner_of(conf)
     report: dict[str, Any] = {"partner": None, "signature": mine.summary(), "partner_signature": None}
     checks: list[dict[str, Any]] = []
     if partner_conf is not None:
-        partner = arm(partner_conf)
+        partner = arm_signature(partner_conf, data)
         report |= {"partner": partner_conf.connection.name, "partner_signature": partner.summary()}
         checks = compare(mine, partner)
     declared = [f"{c['check']}: {c['why']}" for c in checks if c["result"] == "declared"]

@@ -154,7 +154,7 @@ class TrainerConf:
     threads: int = _identity(1)
     device: str = _identity("auto")
     deterministic: bool = _identity(True)
-    eval_every: int = _record(50)
+    eval_every: int = _record(75)
     batchstats_every: int = _record(150)
     checkpoint_every: int = _free(100)
     allow_mixed_environment: bool = _free(False)
