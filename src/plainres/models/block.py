@@ -12,10 +12,12 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from plainres.models.layer import Chain
+
 Tap = Callable[[int, torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], None]
 
 
-class Block(nn.Module):
+class Block(Chain):
     """One branch with its connection.
 
     Attributes:
@@ -39,15 +41,19 @@ class Block(nn.Module):
         self.post = post
         self.tap: Tap | None = None
 
+    def chain(self) -> tuple[nn.Module | None, ...]:
+        return self.branch, self.shortcut, self.merge, self.post
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        f: torch.Tensor = self.branch(x)
+        branch, shortcut, merge, post = self.parts()
+        assert branch is not None and post is not None
+        f: torch.Tensor = branch(x)
         h: torch.Tensor | None = None
-        if self.shortcut is None or self.merge is None:
-            joined = f
-        else:
-            h = self.shortcut(x)
-            joined = self.merge(h, f)
-        y: torch.Tensor = self.post(joined)
+        joined = f
+        if shortcut is not None and merge is not None:
+            h = shortcut(x)
+            joined = merge(h, f)
+        y: torch.Tensor = post(joined)
         if self.tap is not None:
             self.tap(self.index, x, h, f, y)
         return y

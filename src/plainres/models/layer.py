@@ -3,8 +3,9 @@
 Shape suffixes: N examples, D features, C channels, H height, W width.
 """
 
+from typing import Any
+
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -29,20 +30,50 @@ class BatchNorm(_BatchNorm):
         self.running_var.fill_(1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        moving = self.training or not self.batch_statistics
-        return F.batch_norm(
+        # Straight from the dictionaries: torch's attribute look-up of a parameter costs as much as its kernel's launch.
+        parameters, buffers = self._parameters, self._buffers
+        training = self.training
+        moving = training or not self.batch_statistics
+        y: torch.Tensor = torch.batch_norm(
             x,
-            self.running_mean if moving else None,
-            self.running_var if moving else None,
-            self.weight,
-            self.bias,
-            self.training or self.batch_statistics,
+            parameters["weight"],
+            parameters["bias"],
+            buffers["running_mean"] if moving else None,
+            buffers["running_var"] if moving else None,
+            training or self.batch_statistics,
             self.momentum or 0.0,
             self.eps,
+            True,  # cuDNN where there is a GPU
         )
+        return y
 
 
-class Layer(nn.Module):
+class Chain(nn.Module):
+    """A module whose parts are looked up once and not at every step: torch's look-up costs as much as a small kernel.
+
+    Replacing a part forgets what was looked up.
+    """
+
+    _parts: tuple[nn.Module | None, ...] | None = None
+
+    def chain(self) -> tuple[nn.Module | None, ...]:
+        """The parts that ``forward`` uses, in its order; None where there is none."""
+        return tuple(self.children())
+
+    def parts(self) -> tuple[nn.Module | None, ...]:
+        """The parts of ``chain``."""
+        found = self._parts
+        if found is None:
+            found = self.chain()
+            self.__dict__["_parts"] = found
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        self.__dict__["_parts"] = None
+
+
+class Layer(Chain):
     """act(norm(op(x))), with ``op`` free of bias because the norm has one. ``act`` may be missing."""
 
     def __init__(self, op: nn.Module, norm: nn.Module, act: nn.Module | None) -> None:
@@ -51,9 +82,14 @@ class Layer(nn.Module):
         self.norm = norm
         self.act = act
 
+    def chain(self) -> tuple[nn.Module | None, ...]:
+        return self.op, self.norm, self.act
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.norm(self.op(x))
-        return y if self.act is None else self.act(y)
+        for part in self.parts():
+            if part is not None:
+                x = part(x)
+        return x
 
 
 def linear_layer(width_in: int, width_out: int, activate: bool) -> Layer:
