@@ -84,7 +84,6 @@ def describe(device: str, threads: int) -> dict[str, Any]:
         "threads": threads,
         "precision": "float32",
         "platform": platform.platform(),
-        "hostname": platform.node(),
     }
 
 

@@ -1,0 +1,26 @@
+"""python scripts/publish.py STUDY DESTINATION: keep the small part of a study: report, and each run's record."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from plainres.store import Study
+
+
+def main(study_dir: str, destination: str) -> None:
+    """Copy report/ and every run.json; a machine's name is no result and stays behind."""
+    study, target = Study.open(study_dir), Path(destination)
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(study.report_dir, target)
+    for run in study.runs():
+        record = run.read()
+        record["environment"].pop("hostname", None)
+        path = target / "runs" / run.name / "run.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"{target}: {sum(p.stat().st_size for p in target.rglob('*') if p.is_file()) / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
