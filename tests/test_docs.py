@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import run
 from plainres import cli
 from plainres.config import conf_dir
 from plainres.job import Outcome
-from plainres.launch import single
+from plainres.launch import pool, single
 from plainres.launch.prepare import prepare
 from plainres.launch.sweep import Sweep
 from plainres.schema import RunConf
@@ -40,6 +41,7 @@ def test_a_documented_command_is_valid(command: str, tmp_path: Path, monkeypatch
         return Outcome("", Status.PLANNED, True, "", 0.0)
 
     monkeypatch.setattr(single, "run_single", plan_only)
+    monkeypatch.setattr(pool, "worker_pool", lambda *settings: nullcontext())
     monkeypatch.setattr(Sweep, "run", lambda self, launch: planned.extend(s.conf for s in self.specs) or [])
     monkeypatch.chdir(tmp_path)
     given = shlex.split(command.replace("NAME", "smoke").replace("[", "").replace("]", "").split(" key=")[0])

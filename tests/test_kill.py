@@ -45,7 +45,8 @@ def content(results: Path) -> tuple[bytes, bytes, torch.Tensor]:
     return (run.path / "steps.parquet").read_bytes(), (run.path / "layers.parquet").read_bytes(), weights
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(15, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kills", [3, pytest.param(15, marks=pytest.mark.slow)])
 def test_killed_runs_resume_to_the_same_bits(kills: int, tmp_path: Path) -> None:
     finish(tmp_path / "undisturbed")
     rng = random.Random(7)

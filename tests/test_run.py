@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import run
 from plainres.config import conf_dir
+from plainres.launch import pool
 
 MISTAKES = {
     "dpeth=3": ["dpeth", "did you mean depth"],
@@ -60,6 +62,7 @@ def test_a_mistake_is_one_line(
     if sweep and override in ("depth=10,20", "+sweep=deth", "sweep=depth"):
         return  # several values are what a sweep is for, and it has one name
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pool, "worker_pool", lambda *settings: nullcontext())
     given = ["+sweep=smoke", override] if sweep else [override]
     assert call(monkeypatch, *given) == 1
     shown = capsys.readouterr()

@@ -18,7 +18,8 @@ def sweep(cwd: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "run", *overrides], cwd=cwd, capture_output=True, text=True)
 
 
-def test_basic_and_local_train_the_same_bits_and_resume(tmp_path: Path) -> None:
+@pytest.mark.timeout(400)
+def test_launchers_train_the_same_bits_and_a_failure_is_listed_last(tmp_path: Path) -> None:
     for study, launcher in (("pool", "local"), ("serial", "basic")):
         done = sweep(tmp_path, *TINY, f"study={study}", f"hydra/launcher={launcher}")
         assert done.returncode == 0, done.stderr
@@ -30,28 +31,23 @@ def test_basic_and_local_train_the_same_bits_and_resume(tmp_path: Path) -> None:
     for one, other in zip(pool, serial, strict=True):
         for table in ("steps.parquet", "layers.parquet"):
             assert (one.path / table).read_bytes() == (other.path / table).read_bytes()
-    again = sweep(tmp_path, *TINY, "study=pool")
-    assert again.stdout.count("skipped (ended before)") == 2
     assert not (tmp_path / "multirun").exists() and not (tmp_path / "outputs").exists()
 
-
-def test_a_failed_run_is_listed_last_and_the_report_still_comes(tmp_path: Path) -> None:
-    study = tmp_path / "results" / "broken"
-    one_step = [*TINY, "study=broken", "trainer.steps=1", "schedule.warmup_steps=0"]
-    assert sweep(tmp_path, *one_step).returncode == 0
-    victim = next(r for r in Study.open(study).runs() if "plain" in r.name)
-    victim.clear_training()
-    victim.update(status=Status.PLANNED)
-    (victim.path / "steps.jsonl").mkdir()
-    for launcher in ("local", "basic"):
-        done = sweep(tmp_path, *one_step, f"hydra/launcher={launcher}")
+    # Again, with a run that cannot write: the other is skipped, the report still comes, the failure stands last.
+    for victim, study, launcher in ((pool[0], "pool", "local"), (serial[0], "serial", "basic")):
+        victim.clear_training()
+        victim.update(status=Status.PLANNED)
+        (victim.path / "steps.jsonl").mkdir()
+        done = sweep(tmp_path, *TINY, f"study={study}", f"hydra/launcher={launcher}")
         assert done.returncode == 1
         assert "1 complete, 1 failed" in done.stdout
+        assert launcher == "basic" or done.stdout.count("skipped (ended before)") == 1
         last = done.stdout.strip().splitlines()[-1]
         assert victim.name in last and str(victim.traceback) in last
         assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("launcher", ["local", "basic"])
 def test_ctrl_c_ends_a_sweep_with_one_line(tmp_path: Path, launcher: str) -> None:
     long = [*TINY, "trainer.steps=1000000", "trainer.eval_every=1000000", f"hydra/launcher={launcher}", "study=long"]

@@ -20,6 +20,7 @@ from plainres.schema import RunConf
 from plainres.store import Status
 
 Make = Callable[..., RunConf]
+pytestmark = pytest.mark.timeout(300)  # each starts worker processes that import torch
 
 
 def run_pool(sweep: Sweep, jobs: int) -> list[Outcome]:

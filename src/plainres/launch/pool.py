@@ -78,12 +78,10 @@ def worker_pool(wanted: int, threads: int, device: str, data: str) -> "Iterator[
         for _ in range(jobs):
             pool.schedule(_warm, args=(data,))
         yield lambda sweep: _run(sweep, pool, jobs, stop)
-    except BaseException:
-        pool.stop()
-        raise
     finally:
-        pool.close()
-        pool.join(timeout=10)
+        # Every job of ours has ended by now, or the sweep has: what may still run is a worker's warming up.
+        pool.stop()
+        pool.join()
 
 
 _NVIDIA = Path("/dev/nvidiactl")
