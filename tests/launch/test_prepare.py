@@ -9,6 +9,7 @@ import pytest
 from plainres.errors import UserError
 from plainres.launch import prepare as module
 from plainres.launch.prepare import prepare, resolve_device, settings_line
+from plainres.launch.sweep import Sweep
 from plainres.schema import ProbeConf, RunConf
 from plainres.store import Status
 
@@ -75,3 +76,17 @@ def test_device_auto_and_its_index() -> None:
 
 def test_settings_line_names_what_varies(tiny: Make) -> None:
     assert settings_line([tiny("plain"), tiny("residual", depth=6)]) == "depth=4,6 connection=plain,residual"
+
+
+def test_a_report_that_cannot_be_written_ends_with_one_line_and_exit_1(
+    tiny: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path, echo: object) -> None:
+        raise UserError(f"{path}/report: cannot write the report (No space left on device); make room")
+
+    monkeypatch.setattr("plainres.report.build.build_report", full)
+    sweep = Sweep.prepare([tiny()])
+    with pytest.raises(SystemExit) as stopped:
+        sweep.run(lambda s: [])
+    assert stopped.value.code == 1
+    assert "the report failed: " in capsys.readouterr().out

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
+from plainres.errors import UserError
 from plainres.job import Outcome
 from plainres.launch.prepare import prepare, settings_line
 from plainres.pair import RunSpec
@@ -51,7 +52,7 @@ class Sweep:
         """Run all jobs by ``launch``, then write the report and say how it went.
 
         Raises:
-            SystemExit: 130 after one line when the user asked to stop.
+            SystemExit: 130 after one line when the user asked to stop, 1 when the report could not be written.
         """
         began = time.perf_counter()
         handler = logging.FileHandler(self.study.path / "sweep.log")
@@ -64,13 +65,15 @@ class Sweep:
             outcomes = self._from_folders() if reported is None else reported
             for outcome in outcomes:
                 log.info("%s: %s %s", outcome.name, outcome.status.value, outcome.message)
-            self._report(outcomes, began)
+            reported_well = self._report(outcomes, began)
         except KeyboardInterrupt:
             say_interrupted(self.study, self.console)
             sys.exit(130)
         finally:
             log.removeHandler(handler)
             handler.close()
+        if not reported_well:
+            sys.exit(1)
         return outcomes
 
     def _from_folders(self) -> list[Outcome]:
@@ -82,16 +85,21 @@ class Sweep:
             found.append(Outcome(spec.name, status, False, error["message"] if error else "", 0.0))
         return found
 
-    def _report(self, outcomes: list[Outcome], began: float) -> None:
-        """Report of the whole study, failures last, where they are seen."""
+    def _report(self, outcomes: list[Outcome], began: float) -> bool:
+        """Report of the whole study, failures last, where they are seen; False when it could not be written."""
         from plainres.report.build import build_report
         from plainres.report.terminal import print_report
 
         took = time.perf_counter() - began
         self.console.print(Text(f"plainres: runs ended after {took:.1f} s, writing the report"), soft_wrap=True)
+        well = True
         try:
             print_report(build_report(self.study.path, echo=self._say), self.console)
+        except UserError as error:
+            well = False
+            self._say(f"the report failed: {error}; the runs are safe")
         except Exception as error:  # the runs are safe, and their failures must still be listed
+            well = False
             log.exception("the report failed")
             where = self.study.path / "sweep.log"
             self._say(f"the report failed ({type(error).__name__}: {error}); the runs are safe; traceback in {where}")
@@ -100,6 +108,7 @@ class Sweep:
                 self._say(f"{outcome.name}: {outcome.status.value}: {outcome.message}")
         if missing := len(self.specs) - len(outcomes):
             self._say(f"{missing} runs were not started (fail_fast=true)")
+        return well
 
     def _say(self, line: str) -> None:
         self.console.print(Text(line), soft_wrap=True)

@@ -34,6 +34,7 @@ class Tally:
 
     def __init__(self, specs: list[RunSpec]) -> None:
         self.work = {s.name: float(s.conf.depth * s.conf.trainer.steps) for s in specs}
+        self._all = sum(self.work.values())
         self.counts = {"complete": 0, "diverged": 0, "skipped": 0, "failed": 0}
         self._done = 0.0
         self._began = time.monotonic()
@@ -62,7 +63,7 @@ class Tally:
         partial = sum(self.work.get(name, 0.0) * part for name, part in share.items())
         done = self._done + partial
         elapsed = time.monotonic() - self._began
-        if done <= 0 or elapsed < 5:
+        if done < 0.02 * self._all:  # the first steps are slow, and say nothing of the rest
             return "--:--"
         left = (sum(self.work.values()) - partial) * elapsed / done
         return f"{int(left // 60)}:{int(left % 60):02d}"
@@ -88,7 +89,7 @@ class LiveView:
             table.add_row(name.rpartition("-")[0], *progress_cells(p))
         bar = ProgressBar(total=self._tally.total, completed=self._tally.ended, width=40)
         eta = f"  about {self._tally.remaining(progress)} left"
-        self._live.update(Group(Text(self._tally.line(len(progress)) + eta), bar, table))
+        self._live.update(Group(Text(self._tally.line(len(progress)) + eta), bar, Text(), table))
 
     def finished(self, outcome: Outcome) -> None:
         self._tally.add(outcome)
