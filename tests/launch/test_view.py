@@ -58,8 +58,9 @@ def test_progress_of_a_job_that_has_not_begun() -> None:
 def test_tally_counts_each_kind_once(tiny: Make) -> None:
     specs = prepare([tiny("plain"), tiny("residual")])[1]
     tally = Tally(specs)
+    assert tally.remaining({}) == "--:--"
     tally.add(outcome(specs[0].name, Status.OOM))
     tally.add(outcome(specs[1].name, Status.COMPLETE, skipped=True))
     assert tally.counts == {"complete": 0, "diverged": 0, "skipped": 1, "failed": 1}
     assert tally.ended == tally.total == 2
-    assert tally.remaining({}) == "--:--"
+    assert tally.remaining({}) == "0:00"
