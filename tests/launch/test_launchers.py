@@ -63,3 +63,18 @@ def test_ctrl_c_ends_a_sweep_with_one_line(tmp_path: Path, launcher: str) -> Non
     assert out.strip().splitlines()[-1].startswith("plainres: interrupted (")
     statuses = {r.status() for r in Study.open(tmp_path / "results" / "long").runs()}
     assert statuses <= {Status.INTERRUPTED, Status.PLANNED} and Status.INTERRUPTED in statuses
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_sweep_leaves_nobody_training_and_the_same_command_resumes_it(tmp_path: Path) -> None:
+    long = [*TINY, "trainer.steps=1000000", "trainer.eval_every=1000000", "study=long", "connection=plain"]
+    process = subprocess.Popen([sys.executable, "-m", "run", *long], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    until = time.monotonic() + 120
+    while not list(tmp_path.glob("results/long/runs/*/progress.json")) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    (run,) = Study.open(tmp_path / "results" / "long").runs()
+    while run.status() is not Status.INTERRUPTED and time.monotonic() < until:
+        time.sleep(0.1)
+    assert run.status() is Status.INTERRUPTED and run.checkpoint.exists()

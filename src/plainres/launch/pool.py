@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _stop: Any = None
+_parent = 0
 
 
-def _start_worker(stop: Any) -> None:
-    global _stop
-    _stop = stop
+def _start_worker(stop: Any, parent: int) -> None:
+    global _stop, _parent
+    _stop, _parent = stop, parent
 
 
 def _warm(data: str) -> None:
@@ -42,8 +43,13 @@ def _warm(data: str) -> None:
         load(data)
 
 
+def _should_stop() -> bool:
+    """Asked to, or orphaned: a sweep that was killed must not go on behind its user's back, holding its runs."""
+    return bool(_stop.value) or os.getppid() != _parent
+
+
 def _work(spec: RunSpec, study: Study) -> Outcome:
-    return execute(spec, study, lambda: bool(_stop.value))
+    return execute(spec, study, _should_stop)
 
 
 def num_jobs(wanted: int, threads: int, on_gpu: bool) -> int:
@@ -73,7 +79,7 @@ def worker_pool(wanted: int, threads: int, device: str, data: str) -> "Iterator[
     context = multiprocessing.get_context("spawn")
     stop = context.RawValue(ctypes.c_bool, False)
     jobs = num_jobs(wanted, threads, device.startswith("cuda") or (device == "auto" and _NVIDIA.exists()))
-    pool = ProcessPool(max_workers=jobs, initializer=_start_worker, initargs=(stop,), context=context)
+    pool = ProcessPool(max_workers=jobs, initializer=_start_worker, initargs=(stop, os.getpid()), context=context)
     try:
         for _ in range(jobs):
             pool.schedule(_warm, args=(data,))
