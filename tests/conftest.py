@@ -7,13 +7,16 @@ from typing import Any, get_type_hints
 
 import pytest
 import torch
+import yaml
 
 from plainres.data.dataset import Dataset, make_dataset
 from plainres.flat import FlatParameters
 from plainres.job import Outcome
 from plainres.job import execute as execute_job
-from plainres.models.init import materialise
-from plainres.models.networks import Network, build
+from plainres.models.families import build
+from plainres.models.init import Draws
+from plainres.models.networks import Network
+from plainres.models.rules import rules_of, undecayed
 from plainres.pair import make_spec
 from plainres.schema import RunConf
 from plainres.store import RunFolder, Study
@@ -30,7 +33,18 @@ SMALL = {
     "schedule.warmup_steps": 2,
     "probe.every": 3,
 }
-PRESETS = {"plain": "none", "residual": "identity"}
+CONF = Path(__file__).parents[1] / "conf"
+# What a recipe needs of the model, as its page says.
+NEEDS: dict[str, dict[str, Any]] = {
+    "fixup": {"model.norm": "none"},
+    "deepnorm": {"model.placement": "post_norm", "model.norm": "layer"},
+    "layernorm_scaling": {"model.placement": "pre_norm", "model.norm": "layer"},
+}
+
+
+def read_preset(group: str, name: str) -> dict[str, Any]:
+    """The leaves that a preset's file sets, by dotted name."""
+    return {f"{group}.{k}": v for k, v in yaml.safe_load((CONF / group / f"{name}.yaml").read_text()).items()}
 
 
 def with_values(conf: Any, values: dict[str, Any]) -> Any:
@@ -45,7 +59,8 @@ def with_values(conf: Any, values: dict[str, Any]) -> Any:
             changes[item.name] = with_values(now, inner)
         elif item.name in values:
             kind, value = hints[item.name], values[item.name]
-            changes[item.name] = kind(value) if isinstance(kind, type) and isinstance(value, str) else value
+            convert = isinstance(kind, type) and (isinstance(value, str) or kind is float)
+            changes[item.name] = kind(value) if convert else value
     return replace(conf, **changes)
 
 
@@ -66,8 +81,32 @@ def make_conf() -> Callable[..., RunConf]:
     """make_conf("residual", {"trainer.steps": 5}): small settings with what the test is about."""
 
     def make(connection: str = "plain", values: dict[str, Any] | None = None) -> RunConf:
-        arm = {"connection.name": connection, "connection.shortcut": PRESETS[connection]}
-        conf: RunConf = with_values(RunConf(), SMALL | arm | (values or {}))
+        conf: RunConf = with_values(RunConf(), SMALL | read_preset("connection", connection) | (values or {}))
+        return conf
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_preset() -> Callable[..., RunConf]:
+    """make_preset("fixup", "cnn", {"depth": 4}): a connection and a model as their files say, small, and valid.
+
+    A recipe brings what it needs of the model; zero_init's last weight stands in where no norm ends the branch.
+    """
+
+    def make(connection: str, model: str = "mlp", values: dict[str, Any] | None = None) -> RunConf:
+        tokens = model in ("vit", "transformer")
+        family = read_preset("model", model) | {"model.width": 4 if tokens else 6, "model.heads": 2}
+        family |= {"model.mlp_ratio": 1.5} if tokens else {}
+        small = SMALL | {"depth": {"vit": 2, "transformer": 2, "cifar_resnet": 8, "imagenet_resnet": 18}.get(model, 6)}
+        arm = read_preset("connection", connection)
+        if tokens and connection == "zero_init":
+            arm["connection.zero_init"] = "last_weight"
+        if tokens and connection == "rezero":
+            arm["connection.shared_scale"] = True
+        if model.endswith("resnet") and connection in ("highway", "gated"):
+            family["model.boundary"] = "projection"
+        conf: RunConf = with_values(RunConf(), small | family | NEEDS.get(connection, {}) | arm | (values or {}))
         return conf
 
     return make
@@ -93,7 +132,7 @@ def make_network() -> Callable[..., Network]:
 
     def make(conf: RunConf, input_shape: tuple[int, ...] = (1, 4, 4), num_classes: int = 3) -> Network:
         network = build(conf.model, conf.connection, conf.depth, input_shape, num_classes)
-        materialise(network, conf.seed, "cpu")
+        Draws(network, conf.model, rules_of(conf), conf.seed).materialise("cpu")
         return network.train()
 
     return make
@@ -101,7 +140,10 @@ def make_network() -> Callable[..., Network]:
 
 @pytest.fixture(scope="session")
 def make_flat() -> Callable[[Network, RunConf], FlatParameters]:
-    return lambda network, conf: FlatParameters(network, conf.optimizer.decay)
+    def make(network: Network, conf: RunConf) -> FlatParameters:
+        return FlatParameters(network, conf.optimizer.decay, undecayed(network), rules_of(conf).lr_factor)
+
+    return make
 
 
 @pytest.fixture

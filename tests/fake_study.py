@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from plainres.options import Shortcut
 from plainres.pair import RunSpec, make_spec
 from plainres.rows import RowWriter, compact, drop_lines
-from plainres.schema import ConnectionConf, OptimizerConf, RunConf, ScheduleConf, Shortcut, TrainerConf
+from plainres.schema import ConnectionConf, OptimizerConf, RunConf, ScheduleConf, TrainerConf
 from plainres.store import RunFolder, Status, Study
 
 NUM_TRAIN, NUM_VAL, CHANCE = 1437, 360, 0.8977

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,8 +7,10 @@ from torch import nn
 
 import plainres.audit as module
 from plainres.audit import audit, compare, record_operations, sign
-from plainres.models.networks import build
-from plainres.models.shortcuts import Add
+from plainres.data.dataset import make_dataset
+from plainres.models.families import build
+from plainres.models.parts import Add, ConnectionPart
+from plainres.schema import ConnectionConf
 
 
 @pytest.fixture
@@ -91,15 +94,15 @@ def test_another_depth_is_caught(arms):
 
 
 def test_another_initial_value_of_one_parameter_is_caught(arms, monkeypatch):
-    whole = module.draw_hashes
+    whole = module.Draws.hashes
     calls = []
 
-    def one_other(network, seed):
-        calls.append(seed)
+    def one_other(draws):
+        calls.append(draws)
         other = {"head.weight": "0"} if len(calls) == 1 else {}
-        return whole(network, seed) | other
+        return whole(draws) | other
 
-    monkeypatch.setattr(module, "draw_hashes", one_other)
+    monkeypatch.setattr(module.Draws, "hashes", one_other)
     found = undeclared(compare(*arms()))
     assert found == {"draws": "first differing: head.weight"}
 
@@ -136,7 +139,7 @@ def test_another_budget_is_caught(arms):
     assert {"budget", "order", "operations"} <= set(undeclared(compare(*arms(values={"trainer.batch": 17}))))
 
 
-class Gated(nn.Module):
+class Gated(ConnectionPart):
     """A shortcut with parameters of its own: h(x) = x · sigmoid(gate(x))."""
 
     def __init__(self, width):
@@ -212,3 +215,46 @@ def test_an_unmatched_pair_is_not_clean(monkeypatch, make_conf, tiny_data):
     report = audit(make_conf("residual", {"trainer.batch": 16}), tiny_data)
     assert not report["clean"]
     assert any(u.startswith("parameters: ") and "in the partner" in u for u in report["undeclared"])
+
+
+# Every preset in every family.
+
+PRESETS = sorted(p.stem for p in (Path(__file__).parents[1] / "conf" / "connection").glob("*.yaml"))
+FAMILIES = ["mlp", "cnn", "cifar_resnet", "vit", "transformer"]
+
+
+@pytest.fixture(scope="module")
+def images():
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 1, 8, 8, generator=draw), torch.randint(0, 3, (40,), generator=draw)
+    return make_dataset(x[:30], y[:30], x[30:], y[30:])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("connection", PRESETS)
+def test_every_preset_is_matched_and_declares_what_it_brings(make_preset, images, connection, family):
+    if connection == "fixup" and family in ("vit", "transformer"):
+        pytest.skip("refused")
+    conf = make_preset(connection, family, {"trainer.batch": 8})
+    report = audit(conf, images)
+    assert report["clean"], report["undeclared"]
+    if connection == "plain":
+        assert report["partner"] is None
+        return
+    found = {c["check"]: c for c in report["checks"]}
+    assert found["parameters"]["result"] == found["draws"]["result"] == found["operations"]["result"] == "equal"
+    network = build(conf.model, conf.connection, conf.depth, images.input_shape, 3)
+    sizes = {n: p.numel() for n, p in network.named_parameters()}
+    extra = sum(sizes[n] for n in network.connection_parameters())
+    if extra:
+        assert (found["connection_parameters"]["this"], found["connection_parameters"]["partner"]) == (extra, 0)
+    else:
+        assert "connection_parameters" not in found
+    plain = sum(p.numel() for p in build(conf.model, ConnectionConf(), conf.depth, images.input_shape, 3).parameters())
+    assert report["signature"]["num_parameters"] == plain + extra
+
+
+def test_rules_are_declared_beside_parts(make_preset, images):
+    conf = make_preset("fixup", "mlp", {"trainer.batch": 8})
+    declared = audit(conf, images)["declared"]
+    assert any(d.startswith("connection_rules: fixup: branch draws × 0.7071") for d in declared)

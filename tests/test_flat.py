@@ -5,7 +5,7 @@ from torch import nn
 
 from plainres.flat import FlatParameters, Region
 from plainres.optim import build_optimizer
-from plainres.schema import DecayRule
+from plainres.options import DecayRule
 
 
 def train(network, optimizer, flat, data, steps):
@@ -45,11 +45,11 @@ def test_regions(make_conf, make_network):
     network = make_network(make_conf())
     everything = FlatParameters(make_network(make_conf()), DecayRule.all)
     total = sum(p.numel() for p in network.parameters())
-    assert everything.regions == [Region(0, total, True)]
+    assert everything.regions == [Region(0, total, True, 1.0)]
     flat = FlatParameters(network, DecayRule.matrices)
     matrices = [p for p in network.parameters() if p.dim() > 1]
     split = sum(p.numel() for p in matrices)
-    assert flat.regions == [Region(0, split, True), Region(split, total, False)]
+    assert flat.regions == [Region(0, split, True, 1.0), Region(split, total, False, 1.0)]
     dims = {name: p.dim() for name, p in network.named_parameters()}
     assert [dims[n] > 1 for n in flat.names] == [True] * len(matrices) + [False] * (len(dims) - len(matrices))
     assert flat.names[:2] == ["stem.op.weight", "blocks.0.branch.0.op.weight"]

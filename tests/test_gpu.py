@@ -8,8 +8,9 @@ import torch
 
 from plainres.job import execute
 from plainres.launch.prepare import prepare
+from plainres.options import Shortcut
 from plainres.rows import read_table
-from plainres.schema import ConnectionConf, ModelConf, OptimizerConf, RunConf, ScheduleConf, Shortcut, TrainerConf
+from plainres.schema import ConnectionConf, ModelConf, OptimizerConf, RunConf, ScheduleConf, TrainerConf
 from plainres.store import RunFolder, Status
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]

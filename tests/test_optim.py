@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from plainres.optim import build_optimizer, learning_rate, set_learning_rate
-from plainres.schema import DecayRule, OptimizerConf, OptimizerName, ScheduleConf, ScheduleName
+from plainres.options import DecayRule, OptimizerName, ScheduleName
+from plainres.schema import OptimizerConf, ScheduleConf
 
 
 def schedule(name, warmup=0, marks=(), factor=0.1):

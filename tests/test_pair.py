@@ -5,12 +5,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plainres.options import FieldClass
 from plainres.pair import hash_identity, identity_fields, make_spec, match, partner_of, record_fields
-from plainres.schema import FieldClass, RunConf, flatten, plain_value
+from plainres.schema import RunConf, flatten, plain_value
 
 ORPHANS = "a changed id orphans every stored run; update this pin only on a deliberate change of format"
 OTHER = {
     "depth": 20, "seed": 3, "connection.name": "x", "connection.shortcut": "identity", "model.name": "cnn",
+    "connection.shortcut_scale": 0.5, "connection.shortcut_dropout": 0.25, "connection.gate": "exclusive",
+    "connection.gate_bias": -1.0, "connection.scale": "learned", "connection.alpha": None,
+    "connection.alpha_power": 1.0, "connection.alpha_warmup": 5, "connection.shared_scale": True,
+    "connection.drop": "linear", "connection.survival": 0.9, "connection.drop_unit": "batch",
+    "connection.drop_scaling": "eval", "connection.merge": "concat", "connection.zero_init": "last_weight",
+    "connection.recipe": "fixup", "model.placement": "pre_norm", "model.norm": "layer", "model.activation": "gelu",
+    "model.init": "xavier", "model.stages": "even", "model.boundary": "pool", "model.heads": 2, "model.patch": 4,
+    "model.mlp_ratio": 2.0,
     "model.width": 65, "model.branch_layers": 3, "data.name": "other", "optimizer.name": "adamw", "optimizer.lr": 0.1,
     "optimizer.momentum": 0.5, "optimizer.nesterov": True, "optimizer.betas": [0.8, 0.9], "optimizer.eps": 1e-6,
     "optimizer.weight_decay": 0.0, "optimizer.decay": "matrices", "optimizer.clip_norm": 1.0, "schedule.name": "step",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from plainres.options import TrackerMode
 from plainres.rows import read_table
-from plainres.schema import TrackerMode
 from plainres.store import Study
 from plainres.tracking import wandb_mode
 

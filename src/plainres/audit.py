@@ -16,8 +16,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from plainres.data.dataset import Batches, Dataset
 from plainres.models.block import Block
-from plainres.models.init import draw_hashes
-from plainres.models.networks import Network, build
+from plainres.models.families import build
+from plainres.models.init import Draws
+from plainres.models.networks import Network
+from plainres.models.parts import ConnectionPart, PoolPad, Projection, Resized, ZeroPad
+from plainres.models.rules import rules_of
+from plainres.models.shapes import check_additions
+from plainres.options import Shortcut
 from plainres.pair import identity_fields, partner_of
 from plainres.schema import RunConf, plain_values
 
@@ -33,6 +38,7 @@ class Signature:
         order: hash of the data indices of the whole budget.
         operations: what branch and post do, in order: operation, shapes, settings.
         connection_operations: what the connection does, each kind once.
+        declared: what the connection declares beside parts and operations, in words.
         settings: every identity field but the connection's.
     """
 
@@ -42,6 +48,7 @@ class Signature:
     order: str
     operations: tuple[str, ...]
     connection_operations: tuple[str, ...]
+    declared: tuple[str, ...]
     settings: dict[str, Any]
 
     @property
@@ -118,9 +125,8 @@ def record_operations(network: nn.Module, batch: int, input_shape: Sequence[int]
         recorder.connection_depth -= 1
 
     handles = []
-    for block in (m for m in network.modules() if isinstance(m, Block)):
-        for _, part in block.connection_parts():
-            handles += [part.register_forward_pre_hook(enter), part.register_forward_hook(leave)]
+    for part in (m for m in network.modules() if isinstance(m, ConnectionPart)):
+        handles += [part.register_forward_pre_hook(enter), part.register_forward_hook(leave)]
     x = torch.empty((batch, *input_shape), device="meta")
     with torch.no_grad(), recorder:
         network(x)
@@ -140,18 +146,16 @@ def sign(
         data: for the shape of an example and the order of the data.
         recorded: its operations, where ``record_operations`` has been asked before.
     """
-    parts = {
-        f"blocks.{b.index}.{name}." for b in network.blocks if isinstance(b, Block) for name, _ in b.connection_parts()
-    }
-    names = [name for name, _ in network.named_parameters()]
+    rules = rules_of(conf)
     operations, connection = recorded or record_operations(network, conf.trainer.batch, data.input_shape)
     return Signature(
-        draws=draw_hashes(network, conf.seed),
+        draws=Draws(network, conf.model, rules, conf.seed).hashes(),
         sizes={name: p.numel() for name, p in network.named_parameters()},
-        connection_parameters=tuple(n for n in names if any(n.startswith(p) for p in parts)),
+        connection_parameters=tuple(network.connection_parameters()),
         order=Batches(conf.seed, data.num_train, conf.trainer.batch).digest(conf.trainer.steps),
         operations=tuple(operations),
         connection_operations=tuple(dict.fromkeys(connection)),
+        declared=(*rules.declared(), *boundary_words(conf, network)),
         settings={k: v for k, v in identity_fields(conf).items() if not k.startswith("connection.")},
     )
 
@@ -175,6 +179,7 @@ def compare(mine: Signature, partner: Signature) -> list[dict[str, Any]]:
         names = [", ".join(dict.fromkeys(op.partition("(")[0] for op in side)) or "nothing" for side in ops]
         why = f"the connection does {names[0]} here, {names[1]} in the partner"
         checks.append(_check("connection_operations", ops[0], ops[1], declared=why))
+    checks += [_check("connection_rules", words, "", declared=words) for words in mine.declared]
     groups = [_group(name) for name in mine.settings | partner.settings]
     for group in dict.fromkeys(groups):
         sides = [{n: v for n, v in s.settings.items() if _group(n) == group} for s in (mine, partner)]
@@ -201,6 +206,22 @@ def _operations(mine: tuple[str, ...], partner: tuple[str, ...]) -> dict[str, An
     return _check("operations", _digest(mine), _digest(partner), why=why)
 
 
+def boundary_words(conf: RunConf, network: Network) -> list[str]:
+    """Which blocks are not strictly identity at a stage boundary, and what that adds, in words."""
+    if conf.connection.shortcut is Shortcut.none:
+        return []
+    changing = (Projection, ZeroPad, PoolPad, Resized)
+    blocks = [b for b in network.blocks if isinstance(b, Block) and isinstance(b.shortcut, changing)]
+    if not blocks:
+        return []
+    added = sum(p.numel() for b in blocks if b.shortcut is not None for p in b.shortcut.parameters())
+    which = ", ".join(str(b.index) for b in blocks) if len(blocks) < len(network.blocks) else "all"
+    shortcuts = [b.shortcut.resize if isinstance(b.shortcut, Resized) else b.shortcut for b in blocks]
+    kinds = ", ".join(sorted({type(shortcut).__name__ for shortcut in shortcuts}))
+    claim = "; projection shortcuts change the claim" if added else ""
+    return [f"shortcut of block {which} is not the identity ({kinds}, {added} parameters){claim}"]
+
+
 def arm_signature(conf: RunConf, data: Dataset) -> Signature:
     """Signature of the arm that these settings describe."""
     network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
@@ -208,6 +229,7 @@ def arm_signature(conf: RunConf, data: Dataset) -> Signature:
     parts = (plain_values(conf.model), plain_values(conf.connection), conf.depth, conf.trainer.batch)
     key = repr((parts, data.input_shape, data.num_classes))
     if key not in _recorded:
+        check_additions(network, conf.trainer.batch, data.input_shape)
         _recorded[key] = record_operations(network, conf.trainer.batch, data.input_shape)
     return sign(conf, network, data, _recorded[key])
 

@@ -1,4 +1,7 @@
-"""`plainres status|report`: look at a study from its files. Never imports torch or the training side."""
+"""`plainres status|report|describe`: look at a study from its files, or at a network before it is trained.
+
+Only ``describe`` imports torch and Hydra, and only when it is called.
+"""
 
 import argparse
 import sys
@@ -34,6 +37,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add(commands, "status", _status, "list the runs of a study and their states")
     _add(commands, "report", _report, "write tables and figures of a study to DIR/report, and print the result")
+    text = "print a network, its connection and the audit of its pair, without training"
+    describe = commands.add_parser("describe", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    what = "settings as for python -m run: model=cnn connection=highway depth=20"
+    describe.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=what)
+    describe.set_defaults(command=_describe)
     return parser
 
 
@@ -54,6 +62,13 @@ def _report(arguments: argparse.Namespace) -> None:
     from plainres.report.terminal import print_report
 
     print_report(build_report(arguments.study, echo=lambda line: print(line, file=sys.stderr)))
+
+
+def _describe(arguments: argparse.Namespace) -> None:
+    from plainres.config import compose
+    from plainres.describe.table import print_description
+
+    print_description(compose(arguments.overrides))
 
 
 if __name__ == "__main__":

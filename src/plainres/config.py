@@ -5,17 +5,21 @@ Only this module, run.py and the launcher know Hydra and OmegaConf.
 
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from plainres.errors import UserError
-from plainres.schema import RunConf, flatten, validate
+from plainres.schema import RunConf, flatten
+from plainres.validation import validate
 
 
 def register() -> None:
@@ -52,6 +56,21 @@ def set_value(cfg: DictConfig, override: str, key: str, value: Any) -> None:
         raise UserError(_wrong_value(str(error), override)) from error
 
 
+def compose(overrides: Sequence[str]) -> RunConf:
+    """The checked settings of ``python -m run`` with these overrides.
+
+    Raises:
+        UserError: an override or a value that is not allowed.
+    """
+    register()
+    try:
+        with initialize_config_dir(conf_dir(), version_base="1.3"):
+            cfg = hydra_compose("config", list(overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(explain(error)) from error
+    return to_conf(cfg)
+
+
 def to_conf(cfg: DictConfig) -> RunConf:
     """A composed config as checked dataclasses.
 
@@ -77,11 +96,17 @@ def explain(error: Exception) -> str:
 
 
 def _unknown_choice(text: str, group: str, given: str, listed: str) -> str:
-    options = listed.split()
-    close = get_close_matches(given, options, 1)
+    folder = ""
+    if not group.startswith("hydra/"):  # connection=he2016/orginal: our own files may lie a folder deeper
+        group, _, folder = group.partition("/")
+    nested = [f"{p.parent.name}/{p.stem}" for p in sorted((Path(conf_dir()) / group).glob("*/*.yaml"))]
+    asked = f"{folder}/{given}" if folder else given
+    inside = [name for name in nested if name.startswith(f"{folder or given}/")]
+    options = inside or listed.split()
+    close = get_close_matches(asked, [*options, *nested], 1)
     group = "+sweep" if group == "sweep" else group
     hint = f"; did you mean {group}={close[0]}?" if close else ""
-    return f"{group}={given}: must be one of {', '.join(options)}{hint}"
+    return f"{group}={asked}: must be one of {', '.join(options)}{hint}"
 
 
 def _unknown_setting(text: str, key: str) -> str:

@@ -5,13 +5,14 @@ probes slow. On flat storage the optimizer steps on a few large tensors, a snaps
 subtraction, and the norms of all parameters are one segmented reduction.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 
-from plainres.schema import DecayRule
+from plainres.options import DecayRule
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Region:
     start: int
     stop: int
     decayed: bool
+    lr_factor: float
 
 
 class FlatParameters:
@@ -31,32 +33,44 @@ class FlatParameters:
         grad: (num_parameters,) the gradients; each ``p.grad`` is a view into it, so gradients must be zeroed
             with ``zero_grad`` here and never set to None.
         names: parameter names in the order of the buffer.
-        regions: the decayed and the undecayed part.
+        regions: the parts with and without weight decay, and with each factor on the learning rate.
     """
 
-    def __init__(self, network: nn.Module, decay: DecayRule) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        decay: DecayRule,
+        undecayed: frozenset[str] = frozenset(),
+        lr_factor: Callable[[str], float] = lambda name: 1.0,
+    ) -> None:
         """
         Args:
             network: with parameters of one dtype and device.
             decay: ``all`` decays every parameter as He 2015 does, ``matrices`` those of two dimensions or more.
+            undecayed: names that are never decayed (scales and gates of a connection).
+            lr_factor: the factor on the learning rate that a connection declares for a parameter.
         """
-        named = list(network.named_parameters())
-        decayed = {name: decay is DecayRule.all or p.dim() > 1 for name, p in named}
-        ordered = [item for flag in (True, False) for item in named if decayed[item[0]] is flag]
+        kinds = {
+            name: ((decay is DecayRule.all or p.dim() > 1) and name not in undecayed, lr_factor(name))
+            for name, p in network.named_parameters()
+        }
+        order = sorted(set(kinds.values()), reverse=True)
+        ordered = [item for kind in order for item in network.named_parameters() if kinds[item[0]] == kind]
         self.names = [name for name, _ in ordered]
         sizes = [p.numel() for _, p in ordered]
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        total, split = int(offsets[-1]), sum(p.numel() for name, p in named if decayed[name])
         first = ordered[0][1]
-        self.data = torch.empty(total, dtype=first.dtype, device=first.device)
+        self.data = torch.empty(int(offsets[-1]), dtype=first.dtype, device=first.device)
         self.grad = torch.zeros_like(self.data)
         for (_, p), start, size in zip(ordered, offsets, sizes, strict=False):
             span = slice(int(start), int(start) + size)
             self.data[span] = p.detach().reshape(-1)
             p.data = self.data[span].view(p.shape)
             p.grad = self.grad[span].view(p.shape)
-        bounds = [(0, split, True), (split, total, False)]
-        self.regions = [Region(*bound) for bound in bounds if bound[0] < bound[1]]
+        self.regions = []
+        for kind in order:
+            inside = [i for i, name in enumerate(self.names) if kinds[name] == kind]
+            self.regions.append(Region(int(offsets[inside[0]]), int(offsets[inside[-1] + 1]), *kind))
         self.numel = np.asarray(sizes, dtype=np.int64)
         self._starts = offsets[:-1]
         self._lengths = torch.as_tensor(self.numel, device=self.data.device)

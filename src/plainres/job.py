@@ -22,8 +22,9 @@ from plainres.data.dataset import Batches
 from plainres.divergence import DeferredGuard, Divergence, ImmediateGuard
 from plainres.errors import Interrupted, UserError
 from plainres.flat import FlatParameters
-from plainres.models.init import materialise
-from plainres.models.networks import build
+from plainres.models.families import build
+from plainres.models.init import Draws
+from plainres.models.rules import rules_of, undecayed
 from plainres.optim import build_optimizer
 from plainres.pair import RunSpec
 from plainres.probes.cadence import batchstats_steps, evaluation_steps, probe_steps
@@ -236,8 +237,9 @@ def assemble(
     """Build the run's parts on its device, from its checkpoint where there is a usable one."""
     conf, device = spec.conf, spec.device
     network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
-    materialise(network, conf.seed, device)
-    flat = FlatParameters(network, conf.optimizer.decay)
+    rules = rules_of(conf)
+    Draws(network, conf.model, rules, conf.seed).materialise(device)
+    flat = FlatParameters(network, conf.optimizer.decay, undecayed(network), rules.lr_factor)
     on_gpu = device.startswith("cuda")
     optimizer = build_optimizer(conf.optimizer, flat, fused=on_gpu)
     position = Position()

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from plainres.flat import FlatParameters
-from plainres.schema import OptimizerConf, OptimizerName, ScheduleConf, ScheduleName
+from plainres.options import OptimizerName, ScheduleName
+from plainres.schema import OptimizerConf, ScheduleConf
 
 
 def build_optimizer(conf: OptimizerConf, flat: FlatParameters, fused: bool = False) -> torch.optim.Optimizer:
@@ -25,7 +26,13 @@ def build_optimizer(conf: OptimizerConf, flat: FlatParameters, fused: bool = Fal
     for region in flat.regions:
         tensor = torch.nn.Parameter(flat.data[region.start : region.stop])
         tensor.grad = flat.grad[region.start : region.stop]
-        groups.append({"params": [tensor], "weight_decay": conf.weight_decay if region.decayed else 0.0})
+        groups.append(
+            {
+                "params": [tensor],
+                "weight_decay": conf.weight_decay if region.decayed else 0.0,
+                "lr_factor": region.lr_factor,
+            }
+        )
     if conf.name is OptimizerName.sgd:
         return torch.optim.SGD(
             groups, conf.lr, momentum=conf.momentum, nesterov=conf.nesterov, fused=fused, foreach=False
@@ -53,4 +60,4 @@ def learning_rate(conf: ScheduleConf, base_lr: float, step: int, steps: int) -> 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group["lr_factor"]

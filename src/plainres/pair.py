@@ -9,9 +9,11 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from plainres.schema import ConnectionConf, FieldClass, RunConf, flatten, plain_value
+from plainres.options import FieldClass, Merge, Recipe, Shortcut
+from plainres.schema import ConnectionConf, RunConf, flatten, plain_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,6 +77,33 @@ def partner_of(conf: RunConf) -> RunConf | None:
     if conf.connection.name == "plain":
         return None
     return replace(conf, connection=ConnectionConf())
+
+
+def connection_differences(connection: ConnectionConf) -> list[str]:
+    """``shortcut=identity``, …: every part in which a connection differs from plain, its name left out."""
+    plain = {name: value for name, (_, value) in flatten(ConnectionConf()).items()}
+    mine = {name: plain_value(value) for name, (_, value) in flatten(connection).items() if name != "name"}
+    return [f"{name}={'null' if value is None else value}" for name, value in mine.items() if value != plain[name]]
+
+
+def connection_of(identity: dict[str, Any]) -> ConnectionConf:
+    """The connection of a stored run; fields that are younger than the run have their defaults."""
+    found: dict[str, Any] = {}
+    for name, (_, default) in flatten(ConnectionConf()).items():
+        value = identity.get(f"connection.{name}", plain_value(default))
+        found[name] = type(default)(value) if isinstance(default, StrEnum) else value
+    return ConnectionConf(**found)
+
+
+def kind_of(connection: ConnectionConf) -> str:
+    """What a comparison with plain compares, in words; DESIGN asks that recipes and controls are labelled so."""
+    if connection.shortcut is Shortcut.none:
+        return "plain: nothing is added"
+    if connection.merge is Merge.concat:
+        return "control: not a residual connection"
+    if connection.recipe is not Recipe.none:
+        return f"recipe {connection.recipe}: a connection with rules of its own"
+    return "connection: a branch joined to the trunk"
 
 
 @dataclass(frozen=True)

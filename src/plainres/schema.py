@@ -10,72 +10,33 @@ The dataclasses are plain Python, so that everything but the entry point works w
 "as before": a new identity field changes no old run id, because only what differs from the default is hashed.
 """
 
-import math
-import re
 from dataclasses import dataclass, field, fields, is_dataclass
-from enum import StrEnum
 from typing import Any
 
-from plainres.errors import UserError
-
-
-class FieldClass(StrEnum):
-    """What a field's value means for the identity of a run."""
-
-    IDENTITY = "identity"
-    RECORD = "record"
-    FREE = "free"
-
-
-class Family(StrEnum):
-    """Network families; the depth rule of each is in models/networks.py."""
-
-    mlp = "mlp"
-    cnn = "cnn"
-
-
-class Shortcut(StrEnum):
-    """The path around a branch. ``none`` is the plain arm: nothing is added."""
-
-    none = "none"
-    identity = "identity"
-
-
-class OptimizerName(StrEnum):
-    """Update rules, both torch's own, stepping on flat storage."""
-
-    sgd = "sgd"
-    adamw = "adamw"
-
-
-class DecayRule(StrEnum):
-    """Which parameters weight decay acts on: everything as in He 2015, or weight matrices and filters only."""
-
-    all = "all"
-    matrices = "matrices"
-
-
-class ScheduleName(StrEnum):
-    """Learning-rate schedules, counted in steps."""
-
-    constant = "constant"
-    cosine = "cosine"
-    step = "step"
-
-
-class TrackerName(StrEnum):
-    """Sinks beside the run's own files."""
-
-    none = "none"
-    wandb = "wandb"
-
-
-class TrackerMode(StrEnum):
-    """``auto``: WANDB_MODE if set, else online when logged in, else offline. Never prompts."""
-
-    auto = "auto"
-    online = "online"
-    offline = "offline"
+from plainres.options import (
+    Activation,
+    Boundary,
+    DecayRule,
+    Drop,
+    DropScaling,
+    DropUnit,
+    Family,
+    FieldClass,
+    Gate,
+    Init,
+    Merge,
+    Norm,
+    OptimizerName,
+    Placement,
+    Recipe,
+    Scale,
+    ScheduleName,
+    Shortcut,
+    Stages,
+    TrackerMode,
+    TrackerName,
+    ZeroInit,
+)
 
 
 def _field(kind: FieldClass, default: Any) -> Any:
@@ -105,19 +66,59 @@ class DataConf:
 
 @dataclass
 class ModelConf:
-    """The network without its connections. He init (fan-in), batch norm and ReLU after every weighted layer."""
+    """The network without its connections; both arms of a pair share all of it."""
 
     name: Family = _identity(Family.mlp)
     width: int = _identity(64)
     branch_layers: int = _identity(2)
+    placement: Placement = _identity(Placement.post_activation)
+    norm: Norm = _identity(Norm.batch)
+    activation: Activation = _identity(Activation.relu)
+    init: Init = _identity(Init.he)
+    stages: Stages = _identity(Stages.thirds)
+    boundary: Boundary = _identity(Boundary.zero_pad)
+    heads: int = _identity(4)
+    patch: int = _identity(2)
+    mlp_ratio: float = _identity(4.0)
 
 
 @dataclass
 class ConnectionConf:
-    """How a block's branch joins the trunk. ``name`` labels the preset; the other fields are its parts."""
+    """How a block's branch joins the trunk. ``name`` labels the preset; the other fields are its parts.
+
+    y = post(merge(h(x), drop(scale(F(x))))). Depth rules use L, the number of branches joined to the trunk.
+
+    Attributes:
+        shortcut: the path h around the branch; ``shortcut_scale`` belongs to ``scaled``, ``shortcut_dropout`` (the
+            chance to drop a unit) to ``dropout``.
+        gate: g(x) on both paths, or one; ``gate_bias`` is where its bias starts.
+        scale: what multiplies F: ``alpha`` (fixed), ``alpha``·L^−``alpha_power`` (depth), a learned scalar or
+            per-channel vector that starts at ``alpha`` (null for per_channel: CaiT's start by depth).
+        alpha_warmup: steps over which a fixed or depth scale rises linearly from 0.
+        shared_scale: one learned scalar for all branches of a Transformer layer.
+        drop: stochastic depth; ``survival`` is the chance to keep the (last) branch.
+        zero_init: what of the branch starts at 0.
+        recipe: rules of init, scale or learning rate that come with it.
+    """
 
     name: str = _identity("plain")
     shortcut: Shortcut = _identity(Shortcut.none)
+    shortcut_scale: float = _identity(1.0)
+    shortcut_dropout: float = _identity(0.5)
+    gate: Gate = _identity(Gate.none)
+    gate_bias: float = _identity(-3.0)
+    scale: Scale = _identity(Scale.none)
+    alpha: float | None = _identity(1.0)
+    alpha_power: float = _identity(0.5)
+    alpha_warmup: int = _identity(0)
+    shared_scale: bool = _identity(False)
+    drop: Drop = _identity(Drop.none)
+    survival: float = _identity(0.5)
+    drop_unit: DropUnit = _identity(DropUnit.sample)
+    drop_scaling: DropScaling = _identity(DropScaling.train)
+    merge: Merge = _identity(Merge.add)
+    zero_init: ZeroInit = _identity(ZeroInit.none)
+    recipe: Recipe = _identity(Recipe.none)
 
 
 @dataclass
@@ -219,80 +220,3 @@ def plain_values(conf: Any) -> dict[str, Any]:
     """A config dataclass as nested dictionaries of JSON values."""
     nested = ((item.name, getattr(conf, item.name)) for item in fields(conf))
     return {name: plain_values(v) if is_dataclass(v) else plain_value(v) for name, v in nested}
-
-
-def _require(ok: bool, name: str, value: Any, allowed: str, remedy: str = "") -> None:
-    if not ok:
-        raise UserError(f"{name}={value}: must be {allowed}{'; ' + remedy if remedy else ''}")
-
-
-_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-def validate(conf: RunConf) -> None:
-    """Check the values that a type cannot.
-
-    Raises:
-        UserError: naming the field, its value, what is allowed and what to do.
-    """
-    leaves = {name: value for name, (_, value) in flatten(conf).items()}
-    for name in ("model.width", "model.branch_layers", "trainer.steps", "trainer.threads",
-                 "trainer.eval_every", "trainer.batchstats_every", "trainer.checkpoint_every"):  # fmt: skip
-        _require(leaves[name] >= 1, name, leaves[name], "a whole number of at least 1")
-    batch = conf.trainer.batch
-    _require(batch >= 2, "trainer.batch", batch, "a whole number of at least 2", "batch norm needs two examples")
-    for name in ("seed", "probe.every", "schedule.warmup_steps"):
-        _require(leaves[name] >= 0, name, leaves[name], "a whole number of at least 0")
-    for name in ("optimizer.lr", "optimizer.eps", "schedule.factor"):
-        _require(0 < leaves[name] < math.inf, name, leaves[name], "a finite number above 0")
-    decay = conf.optimizer.weight_decay
-    _require(0 <= decay < math.inf, "optimizer.weight_decay", decay, "a finite number of at least 0")
-    _require(0 <= conf.optimizer.momentum < 1, "optimizer.momentum", conf.optimizer.momentum, "in [0, 1)")
-    betas = conf.optimizer.betas
-    good_betas = len(betas) == 2 and all(0 <= b < 1 for b in betas)
-    _require(good_betas, "optimizer.betas", betas, "two numbers in [0, 1), say [0.9,0.999]")
-    clip = conf.optimizer.clip_norm
-    _require(clip is None or 0 < clip < math.inf, "optimizer.clip_norm", clip, "null or a finite number above 0")
-    _require(
-        not conf.optimizer.nesterov or conf.optimizer.momentum > 0,
-        "optimizer.nesterov",
-        conf.optimizer.nesterov,
-        "false while optimizer.momentum=0",
-    )
-    _validate_schedule(conf)
-    for name in ("study", "connection.name", "data.name"):
-        _require(
-            _SAFE_NAME.fullmatch(leaves[name]) is not None,
-            name,
-            leaves[name],
-            "letters, digits, '.', '_' or '-', beginning with a letter or digit",
-            "it names a folder" if name == "study" else "",
-        )
-    plain, adds_nothing = conf.connection.name == "plain", conf.connection.shortcut is Shortcut.none
-    _require(
-        plain == adds_nothing,
-        "connection.name",
-        conf.connection.name,
-        "plain exactly when connection.shortcut=none",
-        "analysis and audit take the arm from its name; choose connection=residual, or name the connection",
-    )
-    device = conf.trainer.device
-    good_device = re.fullmatch(r"auto|cpu|cuda(:\d+)?", device) is not None
-    _require(good_device, "trainer.device", device, "auto, cpu, cuda or cuda:N")
-
-
-def _validate_schedule(conf: RunConf) -> None:
-    steps, schedule = conf.trainer.steps, conf.schedule
-    _require(
-        schedule.warmup_steps < steps,
-        "schedule.warmup_steps",
-        schedule.warmup_steps,
-        f"less than trainer.steps={steps}",
-        "otherwise the learning rate never leaves the warm-up; raise trainer.steps or lower the warm-up",
-    )
-    marks = schedule.milestones
-    if schedule.name is ScheduleName.step:
-        ordered = bool(marks) and marks == sorted(set(marks)) and all(0 < m < steps for m in marks)
-        _require(ordered, "schedule.milestones", marks, f"rising steps between 1 and {steps - 1}")
-    else:
-        _require(not marks, "schedule.milestones", marks, "empty unless schedule=step")

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, cast
 
+from plainres.options import TrackerMode, TrackerName
 from plainres.pair import RunSpec
 from plainres.rows import read_lines
-from plainres.schema import TrackerMode, TrackerName, plain_values
+from plainres.schema import plain_values
 from plainres.store import RunFolder, Status, Study
 
 

@@ -120,6 +120,7 @@ class Training:
         parts, conf = self.parts, self.parts.spec.conf
         probing = step in parts.plan.probes
         x, y = self._batch(step)
+        parts.network.begin_step(conf.seed, step)
         if probing:
             parts.probe.arm(len(y))
         parts.flat.zero_grad()
@@ -166,6 +167,7 @@ class Training:
         """Write the evaluation that stands under ``step`` updates, and start the running sums anew."""
         parts, running = self.parts, self.position.running
         with self._clock.measure("evaluation"):
+            parts.network.begin_step(parts.spec.conf.seed, step)  # a rising α, also right after a resume
             values: dict[str, float] = evaluate(parts.network, parts.data)
             if step in parts.plan.batchstats:
                 x, y, batch = parts.data.train_x_NCHW, parts.data.train_y_N, parts.batches.batch
@@ -188,6 +190,7 @@ class Training:
 
     def _name(self, step: int) -> Divergence:
         x, y = self._batch(step)
+        self.parts.network.begin_step(self.parts.spec.conf.seed, step)  # a GPU notices some steps later
         return name_first_non_finite(self.parts.network, self.parts.flat, x, y, step)
 
     def _save(self) -> None:

@@ -30,8 +30,17 @@ STUDIES = {
     "one": FakeStudy(depths=(10,), seeds=(0,), connections=("residual",), steps=60),
     "arms": FakeStudy(depths=(8, 10, 14), seeds=(0, 1), connections=ARMS, steps=60),
 }
+MANY = ("plain", "residual", "concat", "constant_scaling", "dropout_shortcut", "highway", "layerscale", "projected",
+        "stochastic_depth")  # fmt: skip
+STUDIES |= {
+    "many": FakeStudy(depths=(10, 20), seeds=(0, 1), connections=MANY, steps=60, status=ODD),
+    "many_at_one": FakeStudy(depths=(10,), seeds=(0, 1), connections=MANY, steps=60),
+    "long": FakeStudy(depths=(10, 20), seeds=(0,), connections=(*MANY[:5], "stochastic_depth"), steps=60),
+}
 CASES = [("default", name) for name in FIGURES]
 CASES += [("arms", name) for name in ("training_curves", "degradation", "trunk_growth", "heatmap_branch_ratio")]
+CASES += [("many", name) for name in FIGURES if name != "profiles_branch_over_input"]
+CASES += [("many_at_one", "degradation"), ("long", "degradation"), ("long", "profiles_grad_norm")]
 CASES += [
     ("one", "degradation"),
     ("one", "training_curves"),

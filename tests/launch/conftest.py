@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from plainres.schema import ConnectionConf, ModelConf, RunConf, ScheduleConf, Shortcut, TrainerConf
+from plainres.options import Shortcut
+from plainres.schema import ConnectionConf, ModelConf, RunConf, ScheduleConf, TrainerConf
 
 ARMS = {"plain": ConnectionConf(), "residual": ConnectionConf("residual", Shortcut.identity)}
 

@@ -2,10 +2,13 @@ import pytest
 import torch
 from torch import nn
 
-from plainres.models.block import Block
-from plainres.models.networks import build
-from plainres.models.shortcuts import Add, Identity, build_connection
-from plainres.schema import ConnectionConf, Shortcut
+from plainres.models.block import Block, Connection, Frame
+from plainres.models.connect import Place, connect
+from plainres.models.families import build
+from plainres.models.layer import linear_kit
+from plainres.models.parts import Add, Identity
+from plainres.options import Activation, Boundary, Norm, Shortcut
+from plainres.schema import ConnectionConf
 
 
 def branch_by_hand():
@@ -22,12 +25,12 @@ X = torch.tensor([[-1.0], [0.5], [1.25], [4.0]])
 
 
 def test_plain_block_is_post_of_the_branch():
-    block = Block(0, branch_by_hand(), None, None, nn.ReLU())
+    block = Block(0, branch_by_hand(), Frame(post=nn.ReLU()), Connection())
     assert block(X).flatten().tolist() == [0.0, 0.0, 0.0, 5.0]
 
 
 def test_residual_block_adds_before_post():
-    block = Block(0, branch_by_hand(), Identity(), Add(), nn.ReLU())
+    block = Block(0, branch_by_hand(), Frame(post=nn.ReLU()), Connection(Identity(), Add()))
     # x + 2x − 3 = −6, −1.5, 0.75, 9: the activation stands after the addition, so 0.75 survives and −6 does not.
     assert block(X).flatten().tolist() == [0.0, 0.0, 0.75, 9.0]
 
@@ -58,8 +61,8 @@ def test_built_block_on_numbers_set_by_hand(make_conf, make_network, connection)
 
 def test_tap_sees_the_parts_and_the_input_is_not_written_to():
     seen = []
-    for parts in ((None, None), (Identity(), Add())):
-        block = Block(3, branch_by_hand(), *parts, nn.ReLU())
+    for parts in (Connection(), Connection(Identity(), Add())):
+        block = Block(3, branch_by_hand(), Frame(post=nn.ReLU()), parts)
         block.tap = lambda *values: seen.append(values)
         x = X.clone()
         y = block(x)
@@ -70,9 +73,11 @@ def test_tap_sees_the_parts_and_the_input_is_not_written_to():
 
 
 def test_connections_bring_these_parts():
-    assert build_connection(ConnectionConf()) == (None, None)
-    shortcut, merge = build_connection(ConnectionConf("residual", Shortcut.identity))
-    assert torch.equal(merge(shortcut(X), X), 2 * X)
+    kit, place = linear_kit(Norm.batch, Activation.relu), Place(0, 1, 1, 1, 1)
+    assert connect(ConnectionConf(), kit, place, Boundary.zero_pad) == Connection()
+    found = connect(ConnectionConf("residual", Shortcut.identity), kit, place, Boundary.zero_pad)
+    assert torch.equal(found.merge(found.shortcut(X), X), 2 * X)
+    assert [found.scale, found.drop, found.pre_scale, found.gate, found.carry, found.keep] == [None] * 6
 
 
 @pytest.mark.parametrize("family", ["mlp", "cnn"])

@@ -3,7 +3,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from plainres.models.layer import BatchNorm, conv_layer, linear_layer
+from plainres.models.layer import BatchNorm, Layer, conv_kit, linear_kit
+from plainres.options import Activation, Norm
 
 CASES = [((6, 3), nn.BatchNorm1d), ((5, 3, 2, 4), nn.BatchNorm2d)]
 
@@ -63,7 +64,10 @@ def test_statistics_begin_at_0_and_1():
 def test_layers_are_op_norm_act(activate):
     draw = torch.Generator().manual_seed(0)
     x_ND, x_NCHW = torch.randn(8, 4, generator=draw), torch.randn(8, 4, 5, 5, generator=draw)
-    linear, conv = linear_layer(4, 3, activate), conv_layer(4, 3, activate)
+    linear, conv = (
+        Layer(kit.op(4, 3, 1), kit.make_norm(3), kit.make_act() if activate else None)
+        for kit in (linear_kit(Norm.batch, Activation.relu), conv_kit(Norm.batch, Activation.relu))
+    )
     for layer, x, op in ((linear, x_ND, F.linear), (conv, x_NCHW, lambda x, w: F.conv2d(x, w, padding=1))):
         assert [n for n, _ in layer.named_parameters()] == ["op.weight", "norm.weight", "norm.bias"]
         y = F.batch_norm(op(x.double(), layer.op.weight.double()), None, None, training=True)

@@ -3,8 +3,10 @@ import torch
 import torch.nn.functional as F
 
 from plainres.errors import UserError
-from plainres.models.networks import build, layer_sites, num_blocks
-from plainres.schema import Family, ModelConf
+from plainres.models.families import build, num_branches
+from plainres.models.networks import layer_sites
+from plainres.options import Family
+from plainres.schema import ModelConf
 
 
 def meta_network(conf):
@@ -28,7 +30,7 @@ def test_number_of_parameters(make_conf, connection, family, taps, features, dep
 
 @pytest.mark.parametrize(("m", "depth", "blocks"), [(2, 10, 4), (2, 100, 49), (1, 3, 1), (3, 5, 1), (3, 50, 16)])
 def test_depth_rule(m, depth, blocks):
-    assert num_blocks(ModelConf(branch_layers=m), depth) == blocks
+    assert num_branches(ModelConf(branch_layers=m), depth) == blocks
 
 
 @pytest.mark.parametrize(
@@ -47,11 +49,11 @@ def test_depth_rule(m, depth, blocks):
 )
 def test_a_depth_that_cannot_be_built_names_the_nearest(m, depth, nearest):
     with pytest.raises(UserError) as caught:
-        num_blocks(ModelConf(name=Family.cnn, branch_layers=m), depth)
+        num_branches(ModelConf(name=Family.cnn, branch_layers=m), depth)
     message = str(caught.value)
     assert message.startswith(f"depth={depth}: cnn") and message.endswith(f"the nearest is {nearest}")
     for near in nearest.split(" or "):
-        num_blocks(ModelConf(branch_layers=m), int(near.removeprefix("depth=")))
+        num_branches(ModelConf(branch_layers=m), int(near.removeprefix("depth=")))
 
 
 def forward_by_hand(state, x, connection, family, blocks, m, training):

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from plainres.models.block import Block
+from plainres.models.block import Block, Connection, Frame
 from plainres.probes.branch import BranchNorms
 from plainres.probes.probe import Probe
 from plainres.probes.readings import Readings
@@ -119,7 +119,7 @@ def test_nothing_seen_in_one_step_is_carried_into_the_next(network, probe, tiny_
 
 
 def test_the_branch_probe_forgets_what_it_has_read():
-    listener, x = BranchNorms(1), torch.ones(2, 3)
+    listener, x = BranchNorms([Block(0, torch.nn.Identity(), Frame(), Connection())]), torch.ones(2, 3)
     listener.on_block(0, x, x, x, x)
     listener.read(Readings())
     with pytest.raises(RuntimeError, match="never saw block 0"):

@@ -13,6 +13,7 @@ from plainres.figures.style import GREY, ArmStyle
 MIN_GAP = 0.07  # of the axis: depths closer than that on a log axis would print over each other
 LEGEND_ROW = 0.155
 LEGEND_WIDTH = 1.6
+LEGEND_LETTER, LEGEND_HANDLE = 0.052, 0.4  # widths of a mean letter, and of a line with the room around it
 MAX_TICKS = 7
 MANTISSAS = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(m / 10 for m in range(10, 100)))  # coarse to fine
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -138,6 +139,16 @@ def grey_handle(label: str, **look: Any) -> Any:
 def legend_rows(handles: list[Any], columns: int) -> float:
     """Inches that ``legend_above`` needs on top of a layout."""
     return LEGEND_ROW * -(-len(handles) // columns)
+
+
+def legend_columns(handles: list[Any], most: int, width: float) -> int:
+    """As many columns, up to ``most``, as fit into a figure of this width with the widest labels side by side."""
+    for columns in range(most, 1, -1):
+        rows = -(-len(handles) // columns)
+        longest = [max(len(h.get_label()) for h in handles[i : i + rows]) for i in range(0, len(handles), rows)]
+        if sum(LEGEND_HANDLE + LEGEND_LETTER * letters for letters in longest) <= width:
+            return columns
+    return 1
 
 
 def legend_above(figure: Any, handles: list[Any], columns: int) -> None:

@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Any
 from plainres.analysis.curves import DIVERGED, MEAN, UNFINISHED
 from plainres.analysis.settings import arm_order
 from plainres.figures.axes import LEGEND_WIDTH, Layout, grey_handle, legend_beside, panel_label, panels
+from plainres.figures.many import COLUMNS, is_many
 from plainres.figures.save import Drawn, NothingToDraw, styled
-from plainres.figures.style import FULL_WIDTH, arm_styles, depth_shades
+from plainres.figures.style import FULL_WIDTH, GREY, arm_styles, depth_shades
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MAX_COLUMNS = 3
-PANEL_HEIGHT = 2.1
+PANEL_HEIGHT, SMALL_HEIGHT = 2.1, 1.1
 LAYOUT = Layout(left=0.5, right=LEGEND_WIDTH, wspace=0.24, hspace=0.46)
 STOP_MARKS = {DIVERGED: "x", UNFINISHED: "|"}
 
@@ -27,11 +28,12 @@ def training_curves(curves: "pd.DataFrame") -> Drawn:
         raise NothingToDraw("no run has an evaluation yet")
     connections = arm_order(curves["connection"])
     depths = sorted(curves["depth"].unique())
-    columns = min(MAX_COLUMNS, len(connections))
+    many = is_many(connections)
+    columns = min(COLUMNS if many else MAX_COLUMNS, len(connections))
     rows = -(-len(connections) // columns)
     with styled():
         width = FULL_WIDTH if columns > 1 else FULL_WIDTH * 0.7
-        figure, axes = panels(rows, columns, width, PANEL_HEIGHT, LAYOUT)
+        figure, axes = panels(rows, columns, width, SMALL_HEIGHT if many else PANEL_HEIGHT, LAYOUT)
         axes = axes.ravel()
         shades = {name: depth_shades(style.colour, depths) for name, style in arm_styles(connections).items()}
         for ax, connection in zip(axes, connections, strict=False):
@@ -45,7 +47,8 @@ def training_curves(curves: "pd.DataFrame") -> Drawn:
             if i + columns >= len(connections):
                 ax.set_xlabel("updates")
                 ax.tick_params(labelbottom=True)
-        legend_beside(figure, shades, _notes(curves))
+        # With many connections their colours do not fit a legend's line: grey stands for each of them.
+        legend_beside(figure, {"any": depth_shades(GREY, depths)} if many else shades, _notes(curves))
     return Drawn(figure, curves)
 
 

@@ -11,10 +11,12 @@ from plainres.figures.axes import (
     depth_positions,
     grey_handle,
     legend_above,
+    legend_columns,
     legend_rows,
     panels,
     root_scale,
 )
+from plainres.figures.many import degradation_grid, degradation_list, is_many
 from plainres.figures.save import Drawn, NothingToDraw, styled
 from plainres.figures.style import COLUMN_WIDTH, GREY, ArmStyle, arm_styles
 
@@ -39,12 +41,15 @@ def degradation(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Drawn:
     if seeds.empty:
         raise NothingToDraw("no run is complete or diverged")
     connections = arm_order(seeds["connection"])
+    if is_many(connections):
+        return Drawn(_many(table, seeds), _drawn(table, seeds))
     positions = depth_positions(sorted(seeds["depth"].unique()))
     unit = min(np.diff(list(positions.values())), default=1.0)
     styles = arm_styles(connections)
     with styled():
         handles = _handles(styles, bool(seeds["diverged"].any()), bool(table["train_error_low"].notna().any()))
-        layout = Layout(left=0.5, top=legend_rows(handles, LEGEND_COLUMNS) + 0.06)
+        columns = legend_columns(handles, LEGEND_COLUMNS, COLUMN_WIDTH)
+        layout = Layout(left=0.5, top=legend_rows(handles, columns) + 0.06)
         figure, axes = panels(1, 1, COLUMN_WIDTH, PANEL_HEIGHT, layout)
         ax = axes[0, 0]
         ax.axhline(100 * float(seeds["chance_error"].max()), color=GREY, lw=0.7, ls=CHANCE_LINE, zorder=1)
@@ -57,8 +62,15 @@ def degradation(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Drawn:
             beside = unit * (SEED_SHIFT + SEED_WIDTH * (0.5 + 1.15 * (i // 2))) * (1 if i % 2 else -1)
             _seeds(ax, seeds[seeds["connection"] == name], positions, beside, unit * SEED_WIDTH, style)
         ax.set_ylabel("final training error (%), √ scale")
-        legend_above(figure, handles, LEGEND_COLUMNS)
+        legend_above(figure, handles, columns)
     return Drawn(figure, _drawn(table, seeds))
+
+
+def _many(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Any:
+    chance = float(seeds["chance_error"].max())
+    with styled():
+        one_depth = seeds["depth"].nunique() == 1
+        return degradation_list(table, seeds, chance) if one_depth else degradation_grid(table, chance)
 
 
 def _means(ax: Any, arm: "pd.DataFrame", positions: dict[int, float], shift: float, style: ArmStyle) -> None:

@@ -1,4 +1,7 @@
-"""Layer × step maps: one column per connection, one row per depth (the deepest), one colour scale."""
+"""Layer × step maps: one column per connection, one row per depth (the deepest), one colour scale.
+
+With many connections only the deepest nets are shown, and the columns wrap.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,6 +9,7 @@ import numpy as np
 
 from plainres.analysis.settings import arm_order
 from plainres.figures.axes import Layout, log_ticks, panel_label, panels, step_scale
+from plainres.figures.many import COLUMNS, is_many
 from plainres.figures.save import Drawn, NothingToDraw, styled
 from plainres.figures.style import FULL_WIDTH
 
@@ -34,21 +38,29 @@ def heatmap(table: "pd.DataFrame", label: str, index_label: str) -> Drawn:
     if drawn.empty:
         raise NothingToDraw("no finished run has this probe (probe=off, or no such value in these arms)")
     connections, depths = arm_order(drawn["connection"]), sorted(drawn["depth"].unique())
+    if is_many(connections):
+        depths = depths[-1:]
+        table, drawn = (rows[rows["depth"] == depths[0]] for rows in (table, drawn))
     low, high = (float(drawn["value"].quantile(q)) for q in CLIP)
     norm = LogNorm(low, high if high > low else low * 1.01)
+    cells = [(depth, name) for depth in depths for name in connections]
+    columns = COLUMNS if is_many(connections) else len(connections)
+    rows = -(-len(cells) // columns)
     with styled():
-        width = max(FULL_WIDTH if len(connections) > 1 else FULL_WIDTH * 0.62, 2.4 * len(connections))
-        figure, axes = panels(len(depths), len(connections), width, PANEL_HEIGHT, LAYOUT, sharex=True, sharey="row")
+        width = max(FULL_WIDTH if columns > 1 else FULL_WIDTH * 0.62, 2.4 * columns)
+        figure, axes = panels(rows, columns, width, PANEL_HEIGHT, LAYOUT, sharex=True, sharey="row")
         step_scale(axes[0, 0], int(drawn["step"].max()))
-        for i, depth in enumerate(depths):
-            for j, name in enumerate(connections):
-                part = drawn[(drawn["depth"] == depth) & (drawn["connection"] == name)]
-                mesh = _panel(axes[i, j], part, norm)
-                panel_label(axes[i, j], f"{name}, depth {depth}")
-            axes[i, 0].set_ylabel(index_label)
-            axes[i, 0].yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-        for ax in axes[-1]:
-            ax.set_xlabel("step, log(1 + step) scale")
+        for ax in axes.ravel()[len(cells) :]:
+            ax.remove()
+        for i, ((depth, name), ax) in enumerate(zip(cells, axes.ravel(), strict=False)):
+            mesh = _panel(ax, drawn[(drawn["depth"] == depth) & (drawn["connection"] == name)], norm)
+            panel_label(ax, f"{name}, depth {depth}")
+            if i % columns == 0:
+                ax.set_ylabel(index_label)
+                ax.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+            if i + columns >= len(cells):
+                ax.set_xlabel("step, log(1 + step) scale")
+                ax.tick_params(labelbottom=True)
         _colour_bar(figure, mesh, norm, label)
     return Drawn(figure, table)
 

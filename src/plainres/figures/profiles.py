@@ -14,12 +14,14 @@ from plainres.figures.axes import (
     grey_handle,
     legend_above,
     legend_beside,
+    legend_columns,
     legend_rows,
     log_y,
     panel_label,
     panels,
     whole_axis,
 )
+from plainres.figures.many import is_many, profile_grid, ranked_grid
 from plainres.figures.save import Drawn, NothingToDraw, styled
 from plainres.figures.style import FULL_WIDTH, GREY, ArmStyle, arm_styles, depth_shades
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 PANEL_HEIGHT = 1.25
 MIN_PANEL_WIDTH = 1.4
 LEGEND_COLUMNS = 4
+OUTPUT_NORM = "output norm ‖y‖"
 
 
 def profiles(profile: "pd.DataFrame", label: str, index_label: str) -> Drawn:
@@ -40,6 +43,8 @@ def profiles(profile: "pd.DataFrame", label: str, index_label: str) -> Drawn:
         index_label: what the x axis counts.
     """
     low, high = _range(profile)
+    if is_many(profile["connection"]):
+        return profile_grid(profile, label, index_label, low, high)
     styles = arm_styles(arm_order(profile["connection"]))
     depths, moments = sorted(profile["depth"].unique()), _moments(profile)
     with styled():
@@ -57,7 +62,7 @@ def profiles(profile: "pd.DataFrame", label: str, index_label: str) -> Drawn:
         height = figure.get_size_inches()[1]
         figure.supylabel(label, fontsize=7.5, x=0.09 / figure.get_size_inches()[0])
         figure.supxlabel(index_label, fontsize=7.5, y=0.05 / height)
-        legend_above(figure, handles, LEGEND_COLUMNS)
+        legend_above(figure, handles, legend_columns(handles, LEGEND_COLUMNS, figure.get_size_inches()[0]))
     return Drawn(figure, profile)
 
 
@@ -65,6 +70,8 @@ def trunk_growth(profile: "pd.DataFrame") -> Drawn:
     """output_norm of each block along depth: one panel per moment, colour = arm, shade = depth."""
     _range(profile)
     low, high = float(profile["value"].min()), float(profile["value"].max())
+    if is_many(profile["connection"]):
+        return profile_grid(profile, OUTPUT_NORM, "block index (0 = first)", low, high)
     styles = arm_styles(arm_order(profile["connection"]))
     depths, moments = sorted(profile["depth"].unique()), _moments(profile)
     shades = {name: depth_shades(style.colour, depths) for name, style in styles.items()}
@@ -80,7 +87,7 @@ def trunk_growth(profile: "pd.DataFrame") -> Drawn:
             panel_label(ax, _moment_label(profile, moment))
             whole_axis(ax, int(profile["layer_index"].max()) + 1, first=1)
             ax.set_xlabel("block (1 = first)")
-        axes[0, 0].set_ylabel("output norm ‖y‖")
+        axes[0, 0].set_ylabel(OUTPUT_NORM)
         legend_beside(figure, shades, arm_handles(styles) + _notes(profile, band=False, wrap="\n"))
     return Drawn(figure, profile)
 
@@ -89,6 +96,8 @@ def response_std(profile: "pd.DataFrame") -> Drawn:
     """Std of every layer's response at the end of training, in layer order (top) and ranked (bottom)."""
     table = ranked(profile)
     low, high = _range(table)
+    if is_many(table["connection"]):
+        return ranked_grid(table, low, high)
     styles = arm_styles(arm_order(table["connection"]))
     depths = sorted(table["depth"].unique())
     rows = {"layer_index": ("std of response", "layer index"), "rank": ("std, ranked", "rank (0 = largest)")}
@@ -105,7 +114,7 @@ def response_std(profile: "pd.DataFrame") -> Drawn:
                 axes[i, j].set_xlabel(x_label)
         for j, depth in enumerate(depths):
             panel_label(axes[0, j], f"depth {depth}")
-        legend_above(figure, handles, LEGEND_COLUMNS)
+        legend_above(figure, handles, legend_columns(handles, LEGEND_COLUMNS, figure.get_size_inches()[0]))
     return Drawn(figure, table)
 
 
@@ -130,7 +139,7 @@ def _moment_label(profile: "pd.DataFrame", moment: str) -> str:
 def _panels(rows: int, columns: int, handles: list[Any], layout: Layout, sharex: Any = False) -> tuple[Any, Any]:
     room = layout.left + layout.right
     width = max(FULL_WIDTH if columns > 2 else FULL_WIDTH * 0.62, room + MIN_PANEL_WIDTH * columns)
-    top = layout.top + legend_rows(handles, LEGEND_COLUMNS)
+    top = layout.top + legend_rows(handles, legend_columns(handles, LEGEND_COLUMNS, width))
     return panels(rows, columns, width, PANEL_HEIGHT, replace(layout, top=top), sharex=sharex)
 
 

@@ -1,13 +1,17 @@
-"""The weighted layer: a linear map or convolution, its norm, its activation.
+"""The weighted layer: a linear map or convolution with its norm and activation, in either order.
 
-Shape suffixes: N examples, D features, C channels, H height, W width.
+Shape suffixes: N examples, T tokens, D features, C channels, H height, W width.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from plainres.options import Activation, Norm
 
 
 class BatchNorm(_BatchNorm):
@@ -48,6 +52,85 @@ class BatchNorm(_BatchNorm):
         return y
 
 
+class ChannelLayerNorm(nn.GroupNorm):
+    """Layer norm of a feature map: over channels and space of each sample, with a scale per channel."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(1, width)
+
+
+NORMS = (BatchNorm, nn.LayerNorm, nn.GroupNorm)
+ACTIVATIONS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.GELU)
+OPS = (nn.Linear, nn.Conv2d)
+
+
+def make_activation(kind: Activation) -> nn.Module:
+    """A nonlinearity, out of place."""
+    makers: dict[Activation, Callable[[], nn.Module]] = {
+        Activation.relu: nn.ReLU,
+        Activation.leaky_relu: nn.LeakyReLU,
+        Activation.tanh: nn.Tanh,
+        Activation.gelu: nn.GELU,
+    }
+    return makers[kind]()
+
+
+@dataclass(frozen=True)
+class Kit:
+    """How a family makes its pieces: maps between widths, norms and activations, without the numbers of a place.
+
+    Attributes:
+        op: (width in, width out, stride) -> a weighted map without bias.
+        pointwise: (width in, width out, stride, bias) -> a map of each position by itself.
+        norm: kind of norm.
+        activation: kind of nonlinearity.
+        spatial: whether values are (N, C, H, W) and not (…, D).
+    """
+
+    op: Callable[[int, int, int], nn.Module]
+    pointwise: Callable[[int, int, int, bool], nn.Module]
+    norm: Norm
+    activation: Activation
+    spatial: bool
+
+    def make_norm(self, width: int) -> nn.Module | None:
+        """A norm of this width, or None."""
+        if self.norm is Norm.none:
+            return None
+        if self.norm is Norm.batch:
+            return BatchNorm(width)
+        return ChannelLayerNorm(width) if self.spatial else nn.LayerNorm(width)
+
+    def make_act(self) -> nn.Module:
+        return make_activation(self.activation)
+
+    def per_channel(self, width: int) -> tuple[int, ...]:
+        """Shape of one number a channel that multiplies values of this family."""
+        return (width, 1, 1) if self.spatial else (width,)
+
+
+def linear_kit(norm: Norm, activation: Activation) -> Kit:
+    """Maps of features: (…, D)."""
+    return Kit(
+        op=lambda i, o, stride: nn.Linear(i, o, bias=False),
+        pointwise=lambda i, o, stride, bias: nn.Linear(i, o, bias=bias),
+        norm=norm,
+        activation=activation,
+        spatial=False,
+    )
+
+
+def conv_kit(norm: Norm, activation: Activation) -> Kit:
+    """3x3 convolutions, padding 1: (N, C, H, W)."""
+    return Kit(
+        op=lambda i, o, stride: nn.Conv2d(i, o, kernel_size=3, stride=stride, padding=1, bias=False),
+        pointwise=lambda i, o, stride, bias: nn.Conv2d(i, o, kernel_size=1, stride=stride, bias=bias),
+        norm=norm,
+        activation=activation,
+        spatial=True,
+    )
+
+
 class Chain(nn.Module):
     """A module whose parts are looked up once and not at every step: torch's look-up costs as much as a small kernel.
 
@@ -74,31 +157,28 @@ class Chain(nn.Module):
 
 
 class Layer(Chain):
-    """act(norm(op(x))), with ``op`` free of bias because the norm has one. ``act`` may be missing."""
+    """act(norm(op(x))), or with ``pre`` op(act(norm(x))); norm and act may be missing.
 
-    def __init__(self, op: nn.Module, norm: nn.Module, act: nn.Module | None) -> None:
+    Attributes:
+        before_op, before_act: scalar biases that the Fixup recipe adds; None otherwise.
+    """
+
+    def __init__(self, op: nn.Module, norm: nn.Module | None, act: nn.Module | None, pre: bool = False) -> None:
         super().__init__()
+        self.before_op: nn.Module | None = None
+        self.before_act: nn.Module | None = None
         self.op = op
         self.norm = norm
         self.act = act
+        self.pre = pre
 
     def chain(self) -> tuple[nn.Module | None, ...]:
-        return self.op, self.norm, self.act
+        """The parts in the order in which they act."""
+        weighted, active = (self.before_op, self.op), (self.norm, self.before_act, self.act)
+        parts = (*active, *weighted) if self.pre else (*weighted, *active)
+        return tuple(part for part in parts if part is not None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for part in self.parts():
-            if part is not None:
-                x = part(x)
+            x = part(x)  # type: ignore[misc]  # chain() leaves out what is None
         return x
-
-
-def linear_layer(width_in: int, width_out: int, activate: bool) -> Layer:
-    """Linear–BN(–ReLU): (N, width_in) -> (N, width_out)."""
-    op = nn.Linear(width_in, width_out, bias=False)
-    return Layer(op, BatchNorm(width_out), nn.ReLU() if activate else None)
-
-
-def conv_layer(channels_in: int, channels_out: int, activate: bool) -> Layer:
-    """3x3 convolution, padding 1, stride 1–BN(–ReLU): (N, channels_in, H, W) -> (N, channels_out, H, W)."""
-    op = nn.Conv2d(channels_in, channels_out, kernel_size=3, padding=1, bias=False)
-    return Layer(op, BatchNorm(channels_out), nn.ReLU() if activate else None)

@@ -1,40 +1,105 @@
-"""Network families and their depth rule.
+"""The chain that every family is: stem, blocks, final part, pooling, head; and where its layers can be read.
 
-mlp and cnn are isotropic: one width from stem to head, m weighted layers a branch, so with B blocks
-depth = m·B + 2 (stem and head counted). Shape suffixes: N examples, C channels, H height, W width, D features.
+Shape suffixes: N examples, C channels, H height, W width, T tokens, D features.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import nn
 
-from plainres.errors import UserError
 from plainres.models.block import Block
-from plainres.models.layer import Layer, conv_layer, linear_layer
-from plainres.models.shortcuts import build_connection
-from plainres.schema import ConnectionConf, Family, ModelConf
+from plainres.models.layer import ACTIVATIONS, NORMS, OPS, Layer
+from plainres.models.parts import ConnectionPart
 
 
 class Network(nn.Module):
-    """stem -> blocks -> head: (N, C, H, W) -> logits (N, num_classes)."""
+    """stem -> blocks -> final -> pool -> head: (N, C, H, W) -> logits (N, num_classes)."""
 
-    def __init__(self, prepare: nn.Module, stem: Layer, blocks: list[Block], pool: nn.Module, head: nn.Linear) -> None:
+    def __init__(
+        self,
+        prepare: nn.Module,
+        stem: nn.Module,
+        blocks: list[Block],
+        final: nn.Module,
+        pool: nn.Module,
+        head: nn.Linear,
+    ) -> None:
         super().__init__()
         self.prepare = prepare
         self.stem = stem
         self.blocks = nn.ModuleList(blocks)
+        self.final = final
         self.pool = pool
         self.head = head
+        # Found once: a step without such parts costs nothing.
+        self._timed = [
+            part for part in self.connection_parts() if type(part).begin_step is not ConnectionPart.begin_step
+        ]
 
     def forward(self, x_NCHW: torch.Tensor) -> torch.Tensor:
         x = self.stem(self.prepare(x_NCHW))
         for block in self.blocks:
             x = block(x)
-        logits: torch.Tensor = self.head(self.pool(x))
+        logits: torch.Tensor = self.head(self.pool(self.final(x)))
         return logits
+
+    def begin_step(self, seed: int, step: int) -> None:
+        """Tell the parts that change over training (drop masks, a rising α) which step comes."""
+        for part in self._timed:
+            part.begin_step(seed, step)
+
+    def connection_parts(self) -> list[ConnectionPart]:
+        """Every part that the connection brings, once."""
+        return [m for m in self.modules() if isinstance(m, ConnectionPart)]
+
+    def connection_parameters(self) -> list[str]:
+        """Names of the parameters that the connection brings, in forward order."""
+        held = {id(p) for part in self.connection_parts() for p in part.parameters()}
+        return [name for name, p in self.named_parameters() if id(p) in held]
+
+
+class ImageStem(nn.Module):
+    """A first layer and the pooling after it."""
+
+    def __init__(self, layer: Layer, after: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+        self.after = after
+
+    def forward(self, x_NCHW: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.after(self.layer(x_NCHW))
+        return y
+
+
+class PatchStem(nn.Module):
+    """Patches as tokens, a class token before them, learned positions (ViT, arXiv 2010.11929): -> (N, 1 + T, D)."""
+
+    def __init__(self, shape: tuple[int, ...], patch: int, width: int) -> None:
+        super().__init__()
+        channels, height, wide = shape
+        self.op = nn.Conv2d(channels, width, kernel_size=patch, stride=patch)
+        self.cls_token = nn.Parameter(torch.empty(1, 1, width))
+        self.pos_embed = nn.Parameter(torch.empty(1, 1 + (height // patch) * (wide // patch), width))
+
+    def forward(self, x_NCHW: torch.Tensor) -> torch.Tensor:
+        x_NTD = self.op(x_NCHW).flatten(2).transpose(1, 2)
+        return torch.cat([self.cls_token.expand(len(x_NTD), -1, -1), x_NTD], dim=1) + self.pos_embed
+
+
+class RowStem(nn.Module):
+    """The rows of an image as a sequence of H tokens, with learned positions: (N, C, H, W) -> (N, H, D)."""
+
+    def __init__(self, shape: tuple[int, ...], width: int) -> None:
+        super().__init__()
+        channels, height, wide = shape
+        self.op = nn.Linear(channels * wide, width)
+        self.pos_embed = nn.Parameter(torch.empty(1, height, width))
+
+    def forward(self, x_NCHW: torch.Tensor) -> torch.Tensor:
+        x_NTD: torch.Tensor = self.op(x_NCHW.transpose(1, 2).flatten(2))
+        return x_NTD + self.pos_embed
 
 
 class GlobalAveragePool(nn.Module):
@@ -44,15 +109,33 @@ class GlobalAveragePool(nn.Module):
         return x_NCHW.mean((2, 3))
 
 
+class ClassToken(nn.Module):
+    """(N, T, D) -> (N, D): the first token."""
+
+    def forward(self, x_NTD: torch.Tensor) -> torch.Tensor:
+        return x_NTD[:, 0]
+
+
+class MeanOverTokens(nn.Module):
+    """(N, T, D) -> (N, D)."""
+
+    def forward(self, x_NTD: torch.Tensor) -> torch.Tensor:
+        return x_NTD.mean(1)
+
+
+AFTER_NORM = "after its norm, before nonlinearity and addition"
+OWN_OUTPUT = "output of the layer itself: no norm follows"
+
+
 @dataclass(frozen=True)
 class LayerSite:
     """Where a weighted layer's values can be read.
 
     Attributes:
         name: of its weight parameter.
-        response: module whose output is the response (after the norm where one follows).
+        response: module whose output is the response (after the norm where one follows before the addition).
         response_label: what the response is, for a reader.
-        activation: module whose output shows dead units, or None where no activation follows.
+        activation: the first nonlinearity between this layer and the next one, or None.
     """
 
     name: str
@@ -63,78 +146,44 @@ class LayerSite:
 
 def layer_sites(network: Network) -> list[LayerSite]:
     """Stem, branch and head layers in forward order; the same list in both arms."""
-    sites = [_site("stem", network.stem, network.stem.act)]
-    for block in network.blocks:
-        assert isinstance(block, Block)
-        layers = list(block.branch.named_children())
-        for name, layer in layers:
-            assert isinstance(layer, Layer)
-            # The last layer's activation stands after the addition: it is the block's post.
-            act = layer.act if layer is not layers[-1][1] else block.post
-            sites.append(_site(f"blocks.{block.index}.branch.{name}", layer, act))
-    sites.append(LayerSite("head.weight", network.head, "output of the layer itself: no norm follows", None))
+    names = {module: name for name, module in network.named_modules()}
+    path = list(_path(network))
+    at = [i for i, part in enumerate(path) if isinstance(part, OPS)]
+    sites = []
+    for start, stop in zip(at, [*at[1:], len(path)], strict=True):
+        following = path[start + 1 : stop]
+        before_addition = following[: following.index(None)] if None in following else following
+        direct = before_addition[0] if before_addition else None
+        act = next((part for part in following if isinstance(part, ACTIVATIONS)), None)
+        op = path[start]
+        assert op is not None
+        normed = isinstance(direct, NORMS)
+        label = AFTER_NORM if normed else OWN_OUTPUT
+        sites.append(LayerSite(f"{names[op]}.weight", direct if normed and direct else op, label, act))
     return sites
 
 
-def _site(path: str, layer: Layer, act: nn.Module | None) -> LayerSite:
-    return LayerSite(f"{path}.op.weight", layer.norm, "after its norm, before nonlinearity and addition", act)
+def _path(network: Network) -> Iterator[nn.Module | None]:
+    """The model's leaf modules in the order in which they act, with None for every addition (or its place)."""
+    yield from _leaves(network.stem)
+    yield None  # what follows on the trunk is not the stem's own norm
+    for block in network.blocks:
+        assert isinstance(block, Block)
+        for part in (block.pre, block.branch, block.out):
+            if part is not None:
+                yield from _leaves(part)
+        yield None
+        if block.post is not None:
+            yield from _leaves(block.post)
+    yield from _leaves(network.final)
+    yield from _leaves(network.head)
 
 
-def num_blocks(model: ModelConf, depth: int) -> int:
-    """Blocks of a network of this depth: (depth − 2) / m.
-
-    Raises:
-        UserError: no whole number of blocks gives this depth; names the nearest depths that can be built.
-    """
-    m = model.branch_layers
-    blocks, rest = divmod(depth - 2, m)
-    if rest or blocks < 1:
-        below = m * max(blocks, 1) + 2
-        nearest = [below] if blocks < 1 else [below, below + m]
-        raise UserError(
-            f"depth={depth}: {model.name} depths are {m}·B + 2 with B ≥ 1 blocks of model.branch_layers={m}; "
-            f"the nearest is depth={' or depth='.join(map(str, nearest))}"
-        )
-    return blocks
-
-
-def build(
-    model: ModelConf, connection: ConnectionConf, depth: int, input_shape: tuple[int, ...], num_classes: int
-) -> Network:
-    """A network on the meta device: shapes without storage. ``materialise`` gives it values.
-
-    Args:
-        model: family, width, layers a branch.
-        connection: how each block's branch joins the trunk.
-        depth: number of weighted layers.
-        input_shape: (C, H, W) of an example.
-        num_classes: size of the output.
-
-    Raises:
-        UserError: the depth cannot be built.
-    """
-    blocks = num_blocks(model, depth)
-    channels, height, width = input_shape
-    with torch.device("meta"):
-        make: Callable[[int, int, bool], Layer]
-        prepare: nn.Module
-        pool: nn.Module
-        if model.name is Family.mlp:
-            make, prepare, features, pool = linear_layer, nn.Flatten(), channels * height * width, nn.Identity()
-        else:
-            make, prepare, features, pool = conv_layer, nn.Identity(), channels, GlobalAveragePool()
-        body = partial(_block, make, model, connection)
-        return Network(
-            prepare,
-            make(features, model.width, True),
-            [body(i) for i in range(blocks)],
-            pool,
-            nn.Linear(model.width, num_classes),
-        )
-
-
-def _block(make: Callable[[int, int, bool], Layer], model: ModelConf, connection: ConnectionConf, index: int) -> Block:
-    last = model.branch_layers - 1
-    layers = [make(model.width, model.width, i != last) for i in range(model.branch_layers)]
-    shortcut, merge = build_connection(connection)
-    return Block(index, nn.Sequential(*layers), shortcut, merge, nn.ReLU())
+def _leaves(module: nn.Module) -> Iterator[nn.Module]:
+    if isinstance(module, ConnectionPart):
+        return
+    children = [c for c in module.parts() if c] if isinstance(module, Layer) else list(module.children())
+    if not children:
+        yield module
+    for child in children:
+        yield from _leaves(child)

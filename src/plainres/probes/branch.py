@@ -1,8 +1,8 @@
 """How large the branch is beside the trunk, block by block. Norms are per-sample L2, then mean over the batch.
 
     input_norm ‖x‖, shortcut_norm ‖h(x)‖, branch_norm ‖F(x)‖, output_norm ‖y‖
-    branch_ratio    mean of ‖F‖/‖h‖ over samples with ‖h‖ > 0, with its 10 % and 90 % quantiles and the number
-                    of samples left out; a mean of ratios, not a ratio of means
+    branch_ratio    mean of ‖F‖/‖h‖ over samples with ‖h‖ > 0 and F kept, with its 10 % and 90 % quantiles and the
+                    number of samples left out; a mean of ratios, not a ratio of means
     branch_over_input   the plain arm's mean of ‖F(x)‖/‖x‖: nothing is added, so it is no residual ratio
     forward_gain    mean of ‖y‖/‖x‖, both arms
     branch_cosine   mean of cos(F, h)
@@ -16,30 +16,40 @@ import numpy.typing as npt
 import torch
 
 from plainres.models.block import Block
+from plainres.models.parts import Concat, StochasticDepth
 from plainres.probes.readings import Readings
 
 Array = npt.NDArray[np.float32]
 
 NO_ADDITION = "no addition: not a residual ratio"
+CONCATENATED = "no addition: branch and trunk are concatenated"
 NO_SIGNAL = "no shortcut signal"
 
 
 class BranchNorms:
     """Listens to every block's tap and reduces at once, so that no activation is kept."""
 
-    def __init__(self, num_blocks: int) -> None:
-        self._sums: list[torch.Tensor | None] = [None] * num_blocks
+    def __init__(self, blocks: list[Block]) -> None:
+        self._blocks = blocks
+        self._sums: list[torch.Tensor | None] = [None] * len(blocks)
         self._added = False
+        self._concat = any(isinstance(b.merge, Concat) for b in blocks)
 
     def on_block(self, index: int, x: torch.Tensor, h: torch.Tensor | None, f: torch.Tensor, y: torch.Tensor) -> None:
         with torch.no_grad():
             self._added = h is not None
-            flat = [t.detach().flatten(1).float() for t in (x, f, y, x if h is None else h)]
-            x_ND, f_ND, y_ND, h_ND = flat
-            shortcut = x_ND if h is x or h is None else h_ND
+            x_ND, f_ND, y_ND = (t.detach().flatten(1).float() for t in (x, f, y))
             norms = [torch.linalg.vector_norm(t, dim=1) for t in (x_ND, f_ND, y_ND)]
-            norms.append(norms[0] if shortcut is x_ND else torch.linalg.vector_norm(shortcut, dim=1))
-            self._sums[index] = torch.stack([*norms, (shortcut * f_ND).sum(1)])
+            if h is None:  # nothing is added; at a stage boundary x and F(x) differ in shape
+                norm_N, dot_N = norms[0], torch.zeros_like(norms[0])
+            else:
+                h_ND = x_ND if h is x else h.detach().flatten(1).float()
+                norm_N = norms[0] if h is x else torch.linalg.vector_norm(h_ND, dim=1)
+                dot_N = (h_ND * f_ND).sum(1)
+            drop = self._blocks[index].drop
+            kept_N = drop.kept_N if isinstance(drop, StochasticDepth) and drop.kept_N is not None else None
+            kept_N = torch.ones_like(norms[0]) if kept_N is None else kept_N.float()
+            self._sums[index] = torch.stack([*norms, norm_N, dot_N, kept_N])
 
     def read(self, readings: Readings) -> None:
         """Raises: RuntimeError when a block was never seen."""
@@ -48,20 +58,20 @@ class BranchNorms:
             raise RuntimeError(f"the branch probe never saw block {missed[0]} in a probed step")
         stacked = torch.stack([s for s in self._sums if s is not None]).cpu().numpy()
         self._sums = [None] * len(self._sums)
-        x_BN, f_BN, y_BN, h_BN, dot_BN = stacked.transpose(1, 0, 2)
+        x_BN, f_BN, y_BN, h_BN, dot_BN, kept_BN = stacked.transpose(1, 0, 2)
         for metric, norms in (("input_norm", x_BN), ("branch_norm", f_BN), ("output_norm", y_BN)):
             readings.put("block", metric, norms.mean(1))
         readings.put("block", "forward_gain", _mean_ratio(y_BN, x_BN)[0], "no input signal")
-        if self._added:
-            self._read_added(readings, f_BN, h_BN, dot_BN)
+        if self._added and not self._concat:
+            self._read_added(readings, f_BN, np.where(kept_BN > 0, h_BN, 0), dot_BN)
+            readings.put("block", "shortcut_norm", h_BN.mean(1))
         else:
             readings.put("block", "branch_over_input", _mean_ratio(f_BN, x_BN)[0], "no input signal")
             for metric in _ADDED_METRICS:
-                readings.put_null("block", metric, len(x_BN), NO_ADDITION)
+                readings.put_null("block", metric, len(x_BN), CONCATENATED if self._concat else NO_ADDITION)
 
     def _read_added(self, readings: Readings, f_BN: Array, h_BN: Array, dot_BN: Array) -> None:
         mean, low, high = _mean_ratio(f_BN, h_BN)
-        readings.put("block", "shortcut_norm", h_BN.mean(1))
         readings.put("block", "branch_ratio", mean, NO_SIGNAL)
         readings.put("block", "branch_ratio_q10", low, NO_SIGNAL)
         readings.put("block", "branch_ratio_q90", high, NO_SIGNAL)

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plainres.flat import FlatParameters
+from plainres.models.layer import NORMS
 from plainres.models.networks import Network, layer_sites
 
 
@@ -14,7 +15,7 @@ class ParameterScopes:
     """Names of each scope's parameters in forward order, and where they stand in the flat buffer.
 
     Scopes: ``layer`` (weight matrices and filters of stem, branches and head), ``norm_scale``, ``norm_shift``,
-    ``bias``, and ``connection`` for what shortcuts, scales and gates bring.
+    ``bias``, ``embedding`` (class token, positions), and ``connection`` for what shortcuts, scales and gates bring.
     """
 
     names: dict[str, list[str]]
@@ -24,18 +25,20 @@ class ParameterScopes:
 def parameter_scopes(network: Network, flat: FlatParameters) -> ParameterScopes:
     """Sort the parameters of a network into scopes."""
     layers = [site.name for site in layer_sites(network)]
+    norms = {name for name, module in network.named_modules() if isinstance(module, NORMS)}
+    connection = set(network.connection_parameters())
     names: dict[str, list[str]] = {"layer": layers}
-    for name, parameter in network.named_parameters():
+    for name, _ in network.named_parameters():
         if name not in layers:
-            names.setdefault(_scope(name, parameter.dim()), []).append(name)
+            scope = "connection" if name in connection else _scope(name, norms)
+            names.setdefault(scope, []).append(name)
     where = {name: i for i, name in enumerate(flat.names)}
     positions = {scope: np.array([where[n] for n in members]) for scope, members in names.items()}
     return ParameterScopes(names, positions)
 
 
-def _scope(name: str, dim: int) -> str:
-    if name.endswith("norm.weight"):
-        return "norm_scale"
-    if name.endswith("norm.bias"):
-        return "norm_shift"
-    return "bias" if (name.endswith("bias") and ".branch." in name) or name == "head.bias" else "connection"
+def _scope(name: str, norms: set[str]) -> str:
+    owner, _, leaf = name.rpartition(".")
+    if owner in norms:
+        return "norm_scale" if leaf == "weight" else "norm_shift"
+    return "bias" if leaf == "bias" else "embedding"

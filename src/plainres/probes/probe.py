@@ -14,6 +14,7 @@ from plainres.models.block import Block
 from plainres.models.networks import Network, layer_sites
 from plainres.probes.activation_grad import ActivationGradNorm
 from plainres.probes.branch import BranchNorms, tap_blocks
+from plainres.probes.connection import ConnectionValues
 from plainres.probes.grad_norm import GradNorm
 from plainres.probes.parameters import parameter_scopes
 from plainres.probes.readings import Readings
@@ -31,23 +32,34 @@ class Probe:
         blocks = [f"blocks.{b.index}" for b in self._blocks]
         self.layout: dict[str, list[str]] = scopes.names | {"block": blocks}
         self.response_labels = [site.response_label for site in sites]
-        self._branch = BranchNorms(len(self._blocks))
+        self._branch = BranchNorms(self._blocks)
         self._activations = ActivationGradNorm(self._blocks)
         self._outputs = LayerOutputs(sites)
+        self._connection = ConnectionValues(self._blocks)
         self._grads = GradNorm(flat, scopes)
         self._updates = UpdateRatio(flat, scopes)
+        self._quantities = (
+            self._grads,
+            self._updates,
+            self._outputs,
+            self._branch,
+            self._activations,
+            self._connection,
+        )
 
     def arm(self, num_examples: int) -> None:
         """Begin a probed step; ``num_examples`` is the number of examples in the loss's mean."""
         tap_blocks(self._blocks, self._branch)
         self._activations.arm(num_examples)
         self._outputs.arm()
+        self._connection.arm()
 
     def after_backward(self) -> None:
         """Take the gradients, before clipping, and the hooks off."""
         tap_blocks(self._blocks, None)
         self._activations.disarm()
         self._outputs.disarm()
+        self._connection.disarm()
         self._grads.after_backward()
 
     def before_update(self) -> None:
@@ -64,6 +76,6 @@ class Probe:
         """
         readings = Readings()
         with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes a null with its reason
-            for quantity in (self._grads, self._updates, self._outputs, self._branch, self._activations):
+            for quantity in self._quantities:
                 quantity.read(readings)
         return readings.row(step)

@@ -25,8 +25,8 @@ def response_std(output: torch.Tensor) -> torch.Tensor:
 
 
 def dead_fraction(output: torch.Tensor) -> torch.Tensor:
-    """Share of units (dimension 1) that are 0 for the whole batch and at every place."""
-    units = output.detach().transpose(0, 1).flatten(1)
+    """Share of units (channels, features) that are 0 for the whole batch and at every place or token."""
+    units = output.detach().movedim(-1 if output.dim() == 3 else 1, 0).flatten(1)
     return (units == 0).all(1).float().mean()
 
 

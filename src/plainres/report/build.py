@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from plainres.analysis.audit import audit_table
 from plainres.analysis.curves import curves
+from plainres.analysis.declared import Declaration, declarations
 from plainres.analysis.degradation import Verdict, judge, usable
 from plainres.analysis.inside import Inside
 from plainres.analysis.load import LoadedStudy, identity_names, load_study
@@ -44,6 +45,7 @@ class ReportResult:
         loaded: the study's runs, and the folders that could not be read (``loaded.problems``).
         verdict: degradation table, onset depths, runs left out.
         audit: the table of audit.csv.
+        declared: for each setting, what its connections declare; those that declare nothing are absent.
         folder: where the report is.
         figures: names of the figures written, without suffix.
         skipped: (figure, reason) for each figure that the study has no data for.
@@ -54,6 +56,7 @@ class ReportResult:
     loaded: LoadedStudy
     verdict: Verdict
     audit: "pd.DataFrame"
+    declared: dict[str, dict[str, Declaration]]
     folder: Path
     figures: list[str] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
@@ -75,7 +78,8 @@ def build_report(path: str | Path, echo: Echo = lambda line: None) -> ReportResu
     loaded = load_study(path)
     verdict = judge(loaded.runs)
     audit = audit_table(loaded.runs, loaded.records)
-    result = ReportResult(loaded, verdict, audit, loaded.study.report_dir, problems=list(loaded.problems))
+    declared = {str(key): declarations(runs, loaded.records) for key, runs in loaded.runs.groupby("setting")}
+    result = ReportResult(loaded, verdict, audit, declared, loaded.study.report_dir, problems=list(loaded.problems))
     try:
         result.folder.mkdir(parents=True, exist_ok=True)
         _write_tables(result)

@@ -1,6 +1,6 @@
 """Fractions as the text a person reads: percent, percentage points, seconds, counts."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from plainres.analysis.load import SECONDS
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = Mapping[Hashable, Any]
+MANY = 4  # with more connections than that, one table holds them all and verdicts are grouped
 
 
 def error_text(row: Row, metric: str) -> str:
@@ -33,6 +34,15 @@ def _with_interval(mean: str, ends: list[str], flag: str) -> str:
     if flag == "n = 1":
         return f"{mean} (n = 1)"
     return f"{mean} [{', '.join(ends)}]{'*' if flag == 'no spread' else ''}"
+
+
+def verdict_lines(onsets: Sequence[Row]) -> Iterator[str]:
+    """``residual: no degradation up to depth 100``; with many connections, those of one verdict in one line."""
+    if len(onsets) <= MANY:
+        yield from (f"{row['connection']}: {row['verdict']}" for row in onsets)
+        return
+    for verdict in dict.fromkeys(row["verdict"] for row in onsets):
+        yield f"{', '.join(row['connection'] for row in onsets if row['verdict'] == verdict)}: {verdict}"
 
 
 def status_counts(runs: "pd.DataFrame") -> str:

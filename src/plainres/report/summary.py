@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from plainres.analysis.audit import audit_in_words
+from plainres.analysis.declared import Declaration
 from plainres.analysis.degradation import MARGIN
 from plainres.analysis.inside import SLOW
 from plainres.analysis.settings import ONLY_SETTING
-from plainres.report.numbers import Row, difference_text, error_text, seconds_line, status_counts
+from plainres.report.numbers import Row, difference_text, error_text, seconds_line, status_counts, verdict_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,16 +47,26 @@ def summary_text(result: "ReportResult") -> str:
     for setting, table in result.verdict.table.groupby("setting"):
         words = onsets[onsets["setting"] == setting].to_dict("records")
         parts.append(f"## Result{'' if setting == ONLY_SETTING else f' ({setting})'}")
-        parts += [_result_table(table), _bullets(f"{row['connection']}: {row['verdict']}" for row in words)]
+        declared = result.declared.get(str(setting), {})
+        parts += [_result_table(table, declared), _bullets(verdict_lines(words))]
+        if declared:
+            lines = (f"{name}: {declaration.words}." for name, declaration in declared.items())
+            parts.append(
+                f"Beside the addition, these results compare what the connection declares:\n\n{_bullets(lines)}"
+            )
     parts += ["## Audit of the pairs", _bullets(audit_in_words(result.audit))]
     parts += ["## Left out", _bullets(_left_out(result)) or "Nothing."]
     parts += ["## How it was computed", METHOD + "\n" + _bullets(_provenance(runs))]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
-def _result_table(table: "pd.DataFrame") -> str:
-    lines = [list(COLUMNS), ["---:", "---", *["---:"] * (len(COLUMNS) - 2)]]
-    lines += [_result_row(row) for row in table.to_dict("records")]
+def _result_table(table: "pd.DataFrame", declared: dict[str, Declaration]) -> str:
+    marked = any(declaration.mark for declaration in declared.values())
+    columns = [*COLUMNS, *(["declares"] if marked else [])]
+    lines = [columns, ["---:", "---", *["---:"] * (len(COLUMNS) - 2), *(["---"] if marked else [])]]
+    for row in table.to_dict("records"):
+        mark = declared[row["connection"]].mark if row["connection"] in declared else ""
+        lines.append([*_result_row(row), *([mark] if marked else [])])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 

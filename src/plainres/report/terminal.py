@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from plainres.analysis.declared import Declaration
 from plainres.analysis.settings import ONLY_SETTING, PLAIN, arm_order
 from plainres.analysis.stats import Flag
-from plainres.report.numbers import Row, difference_text, error_text, seconds_line, status_counts
+from plainres.report.numbers import MANY, Row, difference_text, error_text, seconds_line, status_counts, verdict_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from plainres.report.build import ReportResult
 
+GAP = "gap, points (pairs)"
 WIDTH = 100  # of plain output, when there is no terminal to ask
 
 
@@ -42,31 +44,58 @@ def print_report(result: "ReportResult", console: "Console | None" = None) -> No
 
 
 def result_tables(result: "ReportResult") -> "list[Table]":
-    """Depth × connection: final training error, and the gap to plain. One table per setting and non-plain arm."""
+    """Depth × connection: final training error, and the gap to plain.
+
+    One table per setting and non-plain arm; with more than ``MANY`` arms one per setting, with a row for each.
+    """
     tables = []
     for setting, part in result.verdict.table.groupby("setting"):
         if not part["n"].sum():
             continue
         arms = arm_order(part["connection"])
+        declared = result.declared.get(str(setting), {})
+        if len(arms) > MANY:
+            tables.append(_long_table(str(setting), part, declared))
+            continue
         others = [name for name in arms if name != PLAIN]
         shown = [[name for name in arms if name in (PLAIN, other)] for other in others or [PLAIN]]
-        tables += [_table(str(setting), part, pair) for pair in shown]
+        tables += [_table(str(setting), part, pair, declared) for pair in shown]
     return tables
 
 
-def _table(setting: str, part: "pd.DataFrame", arms: list[str]) -> "Table":
+def _empty_table(setting: str) -> "Table":
     from rich import box
     from rich.table import Table
 
     title = "Final training error, % [95 % interval]" + ("" if setting == ONLY_SETTING else f" · {setting}")
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("depth", justify="right", no_wrap=True)
-    for name in arms:
+    return table
+
+
+def _long_table(setting: str, part: "pd.DataFrame", declared: dict[str, Declaration]) -> "Table":
+    table = _empty_table(setting)
+    table.add_column("connection", no_wrap=True)
+    for name in ("training error", "n", GAP):
         table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("declares", no_wrap=True)
+    for row in part.to_dict("records"):
+        name = row["connection"]
+        mark = declared[name].mark if name in declared else ""
+        cells = [error_text(row, "train_error"), _count(row), difference_text(row, "gap"), mark]
+        table.add_row(str(row["depth"]), name, *cells)
+    return table
+
+
+def _table(setting: str, part: "pd.DataFrame", arms: list[str], declared: dict[str, Declaration]) -> "Table":
+    table = _empty_table(setting)
+    for name in arms:
+        mark = declared[name].mark if name in declared else ""
+        table.add_column(f"{name} ({mark})" if mark else name, justify="right", no_wrap=True)
         table.add_column("n", justify="right", no_wrap=True)
     paired = arms[0] == PLAIN and len(arms) > 1
     if paired:
-        table.add_column("gap, points (pairs)", justify="right", no_wrap=True)
+        table.add_column(GAP, justify="right", no_wrap=True)
     for depth, rows in part.groupby("depth"):
         by_arm = {row["connection"]: row for row in rows.to_dict("records")}
         cells = [str(depth)]
@@ -88,9 +117,11 @@ def closing_lines(result: "ReportResult") -> list[str]:
     lines = []
     if (table[["train_error_flag", "gap_flag"]] == Flag.NO_SPREAD).any(axis=None):
         lines.append("* all values equal: the interval is ± 1/N (N training examples)")
-    for row in result.verdict.onsets.to_dict("records"):
-        where = "" if row["setting"] == ONLY_SETTING else f" ({row['setting']})"
-        lines.append(f"onset of degradation{where}: {row['connection']}: {row['verdict']}")
+    for setting, onsets in result.verdict.onsets.groupby("setting"):
+        where = "" if setting == ONLY_SETTING else f" ({setting})"
+        lines += [f"onset of degradation{where}: {text}" for text in verdict_lines(onsets.to_dict("records"))]
+        declared = result.declared.get(str(setting), {})
+        lines += [f"declared{where}: {name}: {declaration.words}" for name, declaration in declared.items()]
     lines.append(f"runs: {status_counts(runs) or 'none'}")
     if not table["n"].sum():
         lines.append("no run is complete or diverged yet: there is no result to show")

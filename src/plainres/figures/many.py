@@ -1,0 +1,187 @@
+"""Figures of studies with many connections: a small panel for each, with plain in grey behind it.
+
+More than ``MANY_ARMS`` lines in one panel cannot be told apart, and their legend has no room.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plainres.analysis.profiles import MOMENTS
+from plainres.analysis.settings import PLAIN, arm_order
+from plainres.figures.axes import (
+    Layout,
+    depth_axis,
+    depth_positions,
+    grey_handle,
+    legend_above,
+    log_y,
+    panel_label,
+    panels,
+    root_scale,
+    whole_axis,
+)
+from plainres.figures.save import Drawn, styled
+from plainres.figures.style import FULL_WIDTH, GREY, KNOWN_COLOURS, arm_styles
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MANY_ARMS = 6  # as many as there are colours beside plain's
+COLUMNS = 4
+PANEL_HEIGHT = 0.95
+LAYOUT = Layout(left=0.68, bottom=0.42, top=0.42, wspace=0.16, hspace=0.34)
+ROW_HEIGHT = 0.2
+BEHIND = "#b0b0b0"  # plain, where it is shown for comparison
+MOMENT_LINES: dict[str, Any] = {"start": (0, (1, 1)), "early": (0, (4, 1.3)), "end": "-"}
+
+
+def is_many(connections: Sequence[str]) -> bool:
+    """Whether there are more connections than one panel can show."""
+    return len(set(connections)) > MANY_ARMS
+
+
+def colour_of(name: str) -> str:
+    """Plain and residual keep their colours; a panel of its own needs no further ones."""
+    return KNOWN_COLOURS.get(name, "#009E73")
+
+
+def grid(connections: Sequence[str], layout: Layout = LAYOUT) -> tuple[Any, dict[str, Any]]:
+    """A panel for each connection, with its name above it. One y axis for all."""
+    rows = -(-len(connections) // COLUMNS)
+    figure, axes = panels(rows, COLUMNS, FULL_WIDTH, PANEL_HEIGHT, layout)
+    flat = list(axes.ravel())
+    for ax in flat[len(connections) :]:
+        ax.remove()
+    named = dict(zip(connections, flat, strict=False))
+    for i, (name, ax) in enumerate(named.items()):
+        panel_label(ax, name)
+        ax.tick_params(labelbottom=i + COLUMNS >= len(connections))
+    return figure, named
+
+
+def _axis_labels(figure: Any, y_label: str, x_label: str) -> None:
+    width, height = figure.get_size_inches()
+    figure.supylabel(y_label, fontsize=7.5, x=0.09 / width)
+    figure.supxlabel(x_label, fontsize=7.5, y=0.05 / height)
+
+
+def profile_grid(profile: "pd.DataFrame", label: str, index_label: str, low: float, high: float) -> Drawn:
+    """Start, early and end of the deepest nets, as line styles."""
+    connections, depth = arm_order(profile["connection"]), int(profile["depth"].max())
+    deepest = profile[profile["depth"] == depth]
+    moments = [m for m in MOMENTS if (deepest["moment"] == m).any()]
+    with styled():
+        figure, named = grid(connections)
+        log_y(next(iter(named.values())), low, high)
+        for name, ax in named.items():
+            for moment in moments:
+                part = deepest[deepest["moment"] == moment]
+                if name != PLAIN and moment == "end":
+                    _line(ax, part[part["connection"] == PLAIN], "layer_index", BEHIND, "-")
+                _line(ax, part[part["connection"] == name], "layer_index", colour_of(name), MOMENT_LINES[moment])
+            whole_axis(ax, int(deepest["layer_index"].max()))
+            stopped = deepest.loc[deepest["connection"] == name, "n_stopped"].max()
+            panel_label(ax, f"{stopped:g} diverged" if stopped else "", "right")
+        handles = [grey_handle(moment, ls=MOMENT_LINES[moment]) for moment in moments]
+        gap = "; no line: exactly 0" if (deepest["n_zero"] > 0).any() else ""
+        _legend(figure, handles, connections, f"depth {depth}{gap}")
+        _axis_labels(figure, label, index_label)
+    return Drawn(figure, deepest)
+
+
+def ranked_grid(table: "pd.DataFrame", low: float, high: float) -> Drawn:
+    """Std of the responses at the end of training, of the deepest nets: in layer order (thin) and ranked."""
+    connections, depth = arm_order(table["connection"]), int(table["depth"].max())
+    deepest = table[table["depth"] == depth]
+    with styled():
+        figure, named = grid(connections)
+        log_y(next(iter(named.values())), low, high)
+        for name, ax in named.items():
+            arm = deepest[deepest["connection"] == name]
+            if name != PLAIN:
+                _line(ax, deepest[deepest["connection"] == PLAIN], "rank", BEHIND, "-")
+            _line(ax, arm, "layer_index", colour_of(name), (0, (1, 1)))
+            _line(ax, arm, "rank", colour_of(name), "-")
+            whole_axis(ax, int(deepest["layer_index"].max()))
+        handles = [grey_handle("layer order", ls=(0, (1, 1))), grey_handle("ranked, largest first")]
+        _legend(figure, handles, connections, f"depth {depth}, end of training")
+        _axis_labels(figure, "std of response", "layer index, or rank")
+    return Drawn(figure, deepest)
+
+
+def _line(ax: Any, arm: "pd.DataFrame", column: str, colour: str, style: Any) -> None:
+    if len(arm):
+        values = arm.set_index(column)["value"].reindex(np.arange(int(arm[column].max()) + 1))  # a gap stays a gap
+        ax.plot(values.index, values, color=colour, ls=style, lw=1.0)
+
+
+def _legend(figure: Any, handles: list[Any], connections: Sequence[str], where: str) -> None:
+    behind = [grey_handle("plain", color=BEHIND)] if PLAIN in connections else []
+    every = [*handles, *behind, grey_handle(where, ls="")]
+    legend_above(figure, every, len(every))
+
+
+def degradation_grid(table: "pd.DataFrame", chance: float) -> Any:
+    """Means with their intervals over depth, a panel for each connection."""
+    connections = arm_order(table["connection"])
+    positions = depth_positions(sorted(table["depth"].unique()))
+    figure, named = grid(connections)
+    root_scale(next(iter(named.values())))
+    for name, ax in named.items():
+        ax.axhline(100 * chance, color=GREY, lw=0.7, ls=(0, (1, 1.5)), zorder=1)
+        for shown, colour in ((PLAIN, BEHIND), (name, colour_of(name))):  # plain's own panel draws over the grey
+            arm = table[(table["connection"] == shown) & (table["n"] > 0)]
+            _interval(ax, arm, [positions[d] for d in arm["depth"]], colour)
+        depth_axis(ax, positions)
+        ax.set_yticks([0, 1, 10, 25, 50, 100], ["0", "1", "10", "25", "50", "100"])
+        ax.set_xlabel("")
+    handles = [grey_handle("mean", marker="o", ms=3), grey_handle("chance level", lw=0.7, ls=(0, (1, 1.5)))]
+    _legend(figure, handles, connections, "95 % intervals")
+    _axis_labels(figure, "final training error (%), √ scale", "depth (weighted layers)")
+    return figure
+
+
+def _interval(ax: Any, arm: "pd.DataFrame", x: list[float], colour: str) -> None:
+    mean, low, high = (100 * arm[f"train_error_{part}"].to_numpy(dtype=float) for part in ("mean", "low", "high"))
+    known = ~np.isnan(low)
+    bars = np.array([mean - np.clip(low, 0, 100), np.clip(high, 0, 100) - mean])[:, known]
+    ax.plot(x, mean, "o-", color=colour, lw=1.0, ms=2.8, clip_on=False)
+    ax.errorbar(np.array(x)[known], mean[known], yerr=bars, fmt="none", ecolor=colour, elinewidth=0.8, capsize=1.5)
+
+
+def degradation_list(table: "pd.DataFrame", seeds: "pd.DataFrame", chance: float) -> Any:
+    """One depth: a row for each connection, sorted by its mean; every seed, the mean and its interval."""
+    rows = table[table["n"] > 0].sort_values(["train_error_mean", "connection"], ascending=False)
+    names = list(rows["connection"])
+    layout = Layout(left=1.75, bottom=0.42, top=0.28)
+    figure, axes = panels(1, 1, FULL_WIDTH * 0.75, ROW_HEIGHT * len(names) + 0.1, layout)
+    ax = axes[0, 0]
+    styles = arm_styles(arm_order(names))
+    for y, row in enumerate(rows.to_dict("records")):
+        name, colour = row["connection"], colour_of(row["connection"])
+        runs = seeds[seeds["connection"] == name]
+        ends = [min(max(100 * row[f"train_error_{end}"], 0), 100) for end in ("low", "high")]
+        ax.plot(ends, [y, y], color=colour, lw=1.3, zorder=2)
+        ax.plot(100 * runs["train_error"].astype(float), [y] * len(runs), "o", ms=2.6, mfc="none", mew=0.6,
+                color=colour, ls="", clip_on=False, zorder=3)  # fmt: skip
+        ax.plot(100 * row["train_error_mean"], y, styles[name].marker, ms=4.5, mec="white", mew=0.5, color=colour,
+                clip_on=False, zorder=4)  # fmt: skip
+    _horizontal(ax, names, chance)
+    handles = [grey_handle("mean, 95 % interval", marker="o"), grey_handle("one seed", ls="", marker="o", mfc="none"),
+               grey_handle("chance level", lw=0.7, ls=(0, (1, 1.5)))]  # fmt: skip
+    legend_above(figure, handles, len(handles))
+    return figure
+
+
+def _horizontal(ax: Any, names: list[str], chance: float) -> None:
+    ax.axvline(100 * chance, color=GREY, lw=0.7, ls=(0, (1, 1.5)), zorder=1)
+    forward: Callable[[Any], Any] = lambda x: np.sqrt(np.maximum(x, 0))  # noqa: E731
+    ax.set_xscale("function", functions=(forward, np.square))
+    ticks = [0, 1, 5, 10, 25, 50, 75, 100]
+    ax.set_xticks(ticks, [str(t) for t in ticks])
+    ax.set_xlim(0, 104)
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(-0.6, len(names) - 0.4)
+    ax.set_xlabel("final training error (%), √ scale")

@@ -1,0 +1,94 @@
+"""What a connection declares for parameters by their name: factors on draws and learning rate, and no decay."""
+
+import math
+import re
+from dataclasses import dataclass
+
+from torch import nn
+
+from plainres.models.families import num_branches
+from plainres.models.parts import DEPTH_RULES, FixupBias, FixupScale, Gate, LearnedScale
+from plainres.options import OptimizerName, Recipe, ZeroInit
+from plainres.schema import ConnectionConf, RunConf
+
+
+def rules_of(conf: RunConf) -> "Rules":
+    """The rules of a run's connection."""
+    branches = num_branches(conf.model, conf.depth)
+    return Rules(conf.connection, branches, conf.model.branch_layers, conf.optimizer.name)
+
+
+def undecayed(network: nn.Module) -> frozenset[str]:
+    """Names of the parameters that weight decay never acts on: α of every kind, gates, Fixup's scalars."""
+    held = [m for m in network.modules() if isinstance(m, (LearnedScale, FixupScale, FixupBias, Gate))]
+    ids = {id(p) for module in held for p in module.parameters()}
+    return frozenset(name for name, p in network.named_parameters() if id(p) in ids)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a connection declares for parameters by their name: factors on draws, on the learning rate, no decay.
+
+    Attributes:
+        conf: the connection.
+        branches: L.
+        branch_layers: m, weighted layers of a branch.
+        optimizer: learning-rate rules of depth_mup depend on it.
+    """
+
+    conf: ConnectionConf
+    branches: int
+    branch_layers: int
+    optimizer: OptimizerName
+
+    def draw_factor(self, name: str) -> float:
+        """The declared factor on the initial draw of a parameter."""
+        conf, last = self.conf, self._is_last_weight(name)
+        if conf.zero_init is ZeroInit.last_weight and last:
+            return 0.0
+        if conf.zero_init is ZeroInit.norm_scale and self._is_last_norm_scale(name):
+            return 0.0
+        if conf.recipe is Recipe.fixup:
+            if last or name == "head.weight":
+                return 0.0
+            inner = ".branch." in name and name.endswith("weight")
+            return float(self.branches ** (-1 / (2 * self.branch_layers - 2))) if inner else 1.0
+        if conf.recipe is Recipe.deepnorm and ".branch." in name and name.endswith("weight") and ".qkv" not in name:
+            return DEPTH_RULES["deepnorm_beta"](self.branches)
+        return 1.0
+
+    def value_factor(self) -> float:
+        """DeepNorm's β on the value rows of a joint query-key-value weight."""
+        return DEPTH_RULES["deepnorm_beta"](self.branches) if self.conf.recipe is Recipe.deepnorm else 1.0
+
+    def lr_factor(self, name: str) -> float:
+        """The declared factor on the learning rate of a parameter."""
+        if self.conf.recipe is Recipe.fixup and (
+            name.endswith((".before_op.bias", ".before_act.bias", ".scale.alpha", ".scale.bias"))
+        ):
+            return 0.1
+        hidden = ".branch." in name and name.endswith("weight")
+        if self.conf.recipe is Recipe.depth_mup and self.optimizer is OptimizerName.adamw and hidden:
+            return DEPTH_RULES["depth_mup"](self.branches)
+        return 1.0
+
+    def declared(self) -> list[str]:
+        """What differs from the partner beside parts and operations, in words."""
+        conf, words = self.conf, []
+        if conf.zero_init is not ZeroInit.none:
+            words.append(f"zero_init={conf.zero_init}: these draws are multiplied by 0")
+        if conf.recipe is Recipe.fixup:
+            factor = self.branches ** (-1 / (2 * self.branch_layers - 2))
+            words.append(f"fixup: branch draws × {factor:.4g}, last weights and head × 0, scalars at lr × 0.1")
+        if conf.recipe is Recipe.deepnorm:
+            words.append(f"deepnorm: feed-forward, value and output draws × {self.value_factor():.4g}")
+        if conf.recipe is Recipe.depth_mup:
+            lr = 1 / math.sqrt(self.branches) if self.optimizer is OptimizerName.adamw else 1
+            words.append(f"depth_mup: branch weights at lr × {lr:.4g}")
+        return words
+
+    def _is_last_weight(self, name: str) -> bool:
+        return re.search(rf"\.branch\.({self.branch_layers - 1}\.op|proj|fc2)\.weight$", name) is not None
+
+    def _is_last_norm_scale(self, name: str) -> bool:
+        return re.search(rf"\.(branch\.{self.branch_layers - 1}\.norm|out)\.weight$", name) is not None

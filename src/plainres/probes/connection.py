@@ -1,0 +1,72 @@
+"""What a connection does in a probed step, block by block. Only metrics that the network has are written.
+
+    gate_mean         mean of g(x) over batch and units
+    scale_value       α as it stands; the mean |α| for one per channel
+    kept_fraction     share of samples whose branch was kept (stochastic depth)
+    attention_entropy mean entropy of the attention weights in nats, ln T when uniform; attention branches only
+
+α is read before the update of the step that it is stored under.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from plainres.models.block import Block
+from plainres.models.branches import Attention
+from plainres.models.parts import FixedScale, FixupScale, LearnedScale, StochasticDepth
+from plainres.probes.readings import Readings
+
+SCALES = (FixedScale, LearnedScale, FixupScale)
+NONE_HERE = "this block has none"
+
+
+class ConnectionValues:
+    """Hooks on the gates; everything else is read from the parts."""
+
+    def __init__(self, blocks: list[Block]) -> None:
+        self._blocks = blocks
+        self._gates: dict[int, torch.Tensor] = {}
+        self._scales: dict[int, torch.Tensor] = {}
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def arm(self) -> None:
+        self._gates = {}
+        self._scales = {b.index: b.scale.value().clone() for b in self._blocks if isinstance(b.scale, SCALES)}
+        for block in self._blocks:
+            if block.gate is not None:
+                self._handles.append(block.gate.register_forward_hook(self._keep(block.index)))
+            if isinstance(block.branch, Attention):
+                block.branch.watch = True
+
+    def disarm(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        for block in self._blocks:
+            if isinstance(block.branch, Attention):
+                block.branch.watch = False
+
+    def _keep(self, index: int) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], None]:
+        def hook(module: nn.Module, args: tuple[torch.Tensor, ...], g: torch.Tensor) -> None:
+            self._gates[index] = g.detach().float().mean()
+
+        return hook
+
+    def read(self, readings: Readings) -> None:
+        drops = {b.index: b.drop for b in self._blocks if isinstance(b.drop, StochasticDepth)}
+        kept = {i: d.kept_N.float().mean() for i, d in drops.items() if d.kept_N is not None}
+        branches = {b.index: b.branch for b in self._blocks if isinstance(b.branch, Attention)}
+        entropies = {i: a.entropy for i, a in branches.items() if a.entropy is not None}
+        found = {
+            "gate_mean": self._gates,
+            "scale_value": self._scales,
+            "kept_fraction": kept,
+            "attention_entropy": entropies,
+        }
+        for metric, values in found.items():
+            if values:
+                numbers = dict(zip(values, torch.stack(list(values.values())).cpu().tolist(), strict=True))
+                readings.put("block", metric, [numbers.get(b.index, math.nan) for b in self._blocks], NONE_HERE)

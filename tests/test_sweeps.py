@@ -1,0 +1,84 @@
+"""Every sweep file is expanded and every job of it is checked; nothing is trained."""
+
+import functools
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hydra import initialize_config_dir
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import HydraContext, RunMode
+
+from hydra_plugins.plainres import _compose
+from plainres.config import conf_dir, register
+from plainres.launch.prepare import prepare
+from plainres.models.families import build
+from plainres.options import Gate, Shortcut
+from plainres.schema import RunConf
+
+SWEEPS = sorted((Path(conf_dir()) / "sweep").glob("*.yaml"))
+SMALLER = {"he2016_shortcuts": 8}  # a depth that is checked in seconds; 110 is built by the last test
+
+
+@functools.cache
+def expand(name: str) -> list[RunConf]:
+    """The checked settings of every job of a sweep, as the command line would make them."""
+    register()
+    with initialize_config_dir(conf_dir(), version_base="1.3"):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        config = hydra.compose_config("config", [f"+sweep={name}"], RunMode.MULTIRUN)
+        grid = [f"{key}={value}" for key, value in config.hydra.sweeper.params.items()]
+        loader = hydra.config_loader
+        parsed = OverridesParser.create(config_loader=loader).parse_overrides([*grid, f"+sweep={name}"])
+        (jobs,) = BasicSweeper.split_arguments(parsed, None)
+        return _compose(HydraContext(loader, Callbacks()), config, jobs)
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda p: p.stem)
+def test_every_job_of_a_sweep_can_be_run(path: Path, tmp_path: Path) -> None:
+    confs = [
+        replace(conf, depth=SMALLER.get(path.stem, conf.depth), results_dir=str(tmp_path)) for conf in expand(path.stem)
+    ]
+    study, specs = prepare(confs)
+    assert study.name == path.stem and len(specs) == len(confs), "two jobs are the same run"
+    assert "plain" in {conf.connection.name for conf in confs}, "every arm needs its partner"
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda p: p.stem)
+def test_a_sweep_file_opens_with_command_cost_and_expectation(path: Path) -> None:
+    first, command, *rest = path.read_text().splitlines()
+    assert first == "# @package _global_"
+    runs = re.match(rf"# python -m run \+sweep={path.stem} -- (\d+) runs .*on 2 cores\.$", command)
+    assert runs, command
+    assert any("Expect:" in line for line in rest)
+    assert len(expand(path.stem)) == int(runs.group(1))
+
+
+def test_he2016_rows_are_those_of_the_table() -> None:
+    """REFERENCE.md, He et al. 2016: what multiplies the shortcut, and what multiplies F."""
+    confs = expand("he2016_shortcuts")
+    assert {(c.model.name, c.depth) for c in confs} == {("cifar_resnet", 110)}
+    rows = {c.connection.name.removeprefix("he2016_"): c.connection for c in confs}
+    scaling = {(1.0, 1.0), (0.0, 1.0), (0.5, 1.0), (0.5, 0.5)}
+    fixed = [c for c in rows.values() if c.shortcut in (Shortcut.identity, Shortcut.scaled) and c.gate is Gate.none]
+    assert {(c.shortcut_scale, c.alpha) for c in fixed} == scaling and len(fixed) == 4
+    exclusive = [c.gate_bias for c in rows.values() if c.gate is Gate.exclusive]
+    assert sorted(exclusive) == [float(b) for b in range(-7, 1)]
+    assert sorted(c.gate_bias for c in rows.values() if c.gate is Gate.shortcut_only) == [-6.0, 0.0]
+    assert rows["conv"].shortcut is Shortcut.projection
+    assert (rows["dropout"].shortcut, rows["dropout"].shortcut_dropout) == (Shortcut.dropout, 0.5)
+    assert len(rows) == 1 + 4 + 8 + 2 + 1 + 1  # with plain
+    for conf in confs:
+        assert len(build(conf.model, conf.connection, conf.depth, (1, 8, 8), 10).blocks) == 54
+
+
+def test_connections_sweeps_hold_every_preset() -> None:
+    """Each preset of conf/connection is an arm of some sweep."""
+    swept = {c.connection.name for path in SWEEPS for c in expand(path.stem)}
+    files = (Path(conf_dir()) / "connection").rglob("*.yaml")
+    assert {re.search(r"^name: (\S+)$", path.read_text(), re.M).group(1) for path in files} <= swept  # type: ignore[union-attr]
