@@ -52,7 +52,12 @@ def main() -> None:
             raise
         composing = isinstance(error, (HydraException, OmegaConfBaseException))
         _stop(explain(error) if composing else str(error))
+    except (MemoryError, RuntimeError) as error:
+        if _TRACED or not (isinstance(error, MemoryError) or "can't allocate memory" in str(error)):
+            raise
+        _stop("this network does not fit into memory; lower model.width or depth")
     except KeyboardInterrupt:
+        print("plainres: interrupted", file=sys.stderr)
         sys.exit(130)
     if _failures:
         _stop("\nplainres: ".join(_failures))

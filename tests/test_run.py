@@ -21,6 +21,8 @@ MISTAKES = {
     "sweep=depth": ["+sweep=NAME"],
     "+depth=3": ["leave out the plus"],
     "nonsense": ["key=value"],
+    "+trainer.epochs=5": ["trainer.epochs", "no such setting"],
+    "+depht=6": ["depht", "did you mean depth"],
     "depth=10,20": ["add -m"],
     "depth=x": ["depth=x", "Integer"],
     "depth=11": ["depth=11", "depth=10 or depth=12"],

@@ -77,12 +77,27 @@ def to_conf(cfg: DictConfig) -> RunConf:
     Raises:
         UserError: a value that its field does not allow.
     """
+    own = strip_hydra(cfg)
+    _refuse_added_keys(own)
     try:
-        conf = cast(RunConf, OmegaConf.to_object(strip_hydra(cfg)))
+        conf = cast(RunConf, OmegaConf.to_object(own))
     except OmegaConfBaseException as error:
         raise UserError(explain(error)) from error
     validate(conf)
     return conf
+
+
+def _refuse_added_keys(cfg: DictConfig) -> None:
+    """``+key=value`` can add any key to a config; one that the schema lacks would be silently ignored."""
+    given = OmegaConf.to_container(cfg, resolve=False)
+    assert isinstance(given, dict)
+    known = set(flatten(RunConf()))
+    groups = {name.split(".")[0] for name in known if "." in name}
+    for key, value in given.items():
+        names = [f"{key}.{inner}" for inner in value] if key in groups and isinstance(value, dict) else [str(key)]
+        for name in names:
+            if name not in known:
+                raise UserError(_unknown_setting("", name))
 
 
 def explain(error: Exception) -> str:

@@ -115,6 +115,8 @@ class Study:
         """
         path = Path(path).expanduser().absolute()
         marker = path / "study.json"
+        if not path.is_dir():
+            raise UserError(f"{path}: no such folder; give a study's, such as results/depth")
         if not marker.is_file():
             raise UserError(f"{path}: not a plainres study (no study.json); give a folder such as results/depth")
         found = read_json(marker)

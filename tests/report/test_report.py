@@ -154,3 +154,12 @@ def test_odd_names(tmp_path: Path) -> None:
     assert "[x]" in terminal_text(result)
     rows = pd.read_csv(study / "report" / "runs.csv")
     assert json.loads(rows["optimizer.betas"][0]) == [0.9, 0.999]
+
+
+def test_a_lost_table_of_a_finished_run_is_named(tmp_path: Path, without_figures: None) -> None:
+    path = SMALL.write(tmp_path)
+    victim = sorted((path / "runs").iterdir())[0]
+    (victim / "layers.parquet").unlink()
+    result = build_report(path)
+    assert [line for line in result.problems if victim.name in line and "layers.parquet is missing" in line]
+    assert victim.name in (path / "report" / "summary.md").read_text()

@@ -7,6 +7,7 @@ them to stop through one shared byte, which no killed process can leave locked.
 import ctypes
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import contextmanager, suppress
@@ -81,13 +82,24 @@ def worker_pool(wanted: int, threads: int, device: str, data: str) -> "Iterator[
     jobs = num_jobs(wanted, threads, device.startswith("cuda") or (device == "auto" and _NVIDIA.exists()))
     pool = ProcessPool(max_workers=jobs, initializer=_start_worker, initargs=(stop, os.getpid()), context=context)
     try:
-        for _ in range(jobs):
-            pool.schedule(_warm, args=(data,))
+        with _ignoring_interrupts():
+            for _ in range(jobs):
+                pool.schedule(_warm, args=(data,))
         yield lambda sweep: _run(sweep, pool, jobs, stop)
     finally:
         # Every job of ours has ended by now, or the sweep has: what may still run is a worker's warming up.
         pool.stop()
         pool.join()
+
+
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """A process started within inherits that Ctrl-C is not for it, before it could print a traceback."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 _NVIDIA = Path("/dev/nvidiactl")

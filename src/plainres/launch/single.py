@@ -7,7 +7,7 @@ from plainres.launch.prepare import prepare
 from plainres.launch.stopping import stop_on_signals
 from plainres.report.terminal import make_console
 from plainres.schema import RunConf
-from plainres.store import Status
+from plainres.store import FINISHED, Status
 
 
 def run_single(conf: RunConf) -> Outcome:
@@ -28,6 +28,8 @@ def run_single(conf: RunConf) -> Outcome:
     last = record.get("last_finite") or {}
     error = f", training error {100 * last['train_error']:.2f} % after {last['step']} steps" if last else ""
     console.print(Text(f"plainres: {outcome.status.value} ({how}){error}"), soft_wrap=True)
+    if outcome.status in FINISHED:
+        console.print(Text(f"plainres: tables and figures: plainres report {study.path}"), soft_wrap=True)
     if outcome.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     return outcome

@@ -15,7 +15,7 @@ from plainres.launch.prepare import prepare, settings_line
 from plainres.pair import RunSpec
 from plainres.report.terminal import make_console
 from plainres.schema import RunConf
-from plainres.store import FINISHED, Status, Study
+from plainres.store import FINISHED, Study
 
 log = logging.getLogger("plainres")
 
@@ -115,8 +115,8 @@ class Sweep:
 
 
 def exit_code(outcomes: Sequence[Outcome]) -> int:
-    """0 when every run is complete, diverged (a result), or trained by another process; else 1."""
-    return 0 if all(o.status in FINISHED or o.status is Status.RUNNING for o in outcomes) else 1
+    """0 when every run is complete or diverged (a result); else 1."""
+    return 0 if all(o.status in FINISHED for o in outcomes) else 1
 
 
 def say_interrupted(study: Study, console: Console) -> None:

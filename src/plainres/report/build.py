@@ -29,7 +29,8 @@ from plainres.errors import UserError
 from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
 from plainres.figures.save import NothingToDraw, csv_bytes, save
 from plainres.report.summary import summary_text
-from plainres.store import write_atomic
+from plainres.rows import TABLES
+from plainres.store import FINISHED, write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +80,8 @@ def build_report(path: str | Path, echo: Echo = lambda line: None) -> ReportResu
     verdict = judge(loaded.runs)
     audit = audit_table(loaded.runs, loaded.records)
     declared = {str(key): declarations(runs, loaded.records) for key, runs in loaded.runs.groupby("setting")}
-    result = ReportResult(loaded, verdict, audit, declared, loaded.study.report_dir, problems=list(loaded.problems))
+    problems = [*loaded.problems, *_lost_tables(loaded)]
+    result = ReportResult(loaded, verdict, audit, declared, loaded.study.report_dir, problems=problems)
     try:
         result.folder.mkdir(parents=True, exist_ok=True)
         _write_tables(result)
@@ -96,6 +98,18 @@ def build_report(path: str | Path, echo: Echo = lambda line: None) -> ReportResu
         echo(f"left out: {line}")
     result.seconds = time.perf_counter() - start
     return result
+
+
+def _lost_tables(loaded: LoadedStudy) -> list[str]:
+    """One line for each table that a finished run should have and has not."""
+    names = loaded.runs.loc[loaded.runs["status"].isin([str(s) for s in FINISHED]), "folder"]
+    lost = []
+    for folder in (loaded.study.run_folder(name) for name in names):
+        for table in TABLES:
+            kept = [folder.path / f"{table}.{ending}" for ending in ("parquet", "jsonl")]
+            if not any(path.exists() for path in kept):
+                lost.append(f"runs/{folder.name}: {table}.parquet is missing; delete the folder and run it again")
+    return lost
 
 
 def _write_tables(result: ReportResult) -> None:
