@@ -1,5 +1,6 @@
 """What each connection declares, to be said beside its results: its kind, extra parameters, rules of its own."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,12 @@ def declarations(runs: "pd.DataFrame", records: dict[str, Record]) -> dict[str, 
             if declaration.words:
                 found[str(name)] = declaration
     return found
+
+
+def declared_lines(declared: dict[str, Declaration]) -> Iterator[str]:
+    """``highway, gated: 99,840 parameters more than plain``: what each declares, equal ones together."""
+    for words in dict.fromkeys(declaration.words for declaration in declared.values()):
+        yield f"{', '.join(name for name, found in declared.items() if found.words == words)}: {words}"
 
 
 def _declaration(record: Record, depth: int) -> Declaration:

@@ -23,7 +23,7 @@ from plainres.figures.axes import (
     whole_axis,
 )
 from plainres.figures.save import Drawn, styled
-from plainres.figures.style import FULL_WIDTH, GREY, KNOWN_COLOURS, arm_styles
+from plainres.figures.style import FULL_WIDTH, GREY, KNOWN_COLOURS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +158,6 @@ def degradation_list(table: "pd.DataFrame", seeds: "pd.DataFrame", chance: float
     layout = Layout(left=1.75, bottom=0.42, top=0.28)
     figure, axes = panels(1, 1, FULL_WIDTH * 0.75, ROW_HEIGHT * len(names) + 0.1, layout)
     ax = axes[0, 0]
-    styles = arm_styles(arm_order(names))
     for y, row in enumerate(rows.to_dict("records")):
         name, colour = row["connection"], colour_of(row["connection"])
         runs = seeds[seeds["connection"] == name]
@@ -166,7 +165,7 @@ def degradation_list(table: "pd.DataFrame", seeds: "pd.DataFrame", chance: float
         ax.plot(ends, [y, y], color=colour, lw=1.3, zorder=2)
         ax.plot(100 * runs["train_error"].astype(float), [y] * len(runs), "o", ms=2.6, mfc="none", mew=0.6,
                 color=colour, ls="", clip_on=False, zorder=3)  # fmt: skip
-        ax.plot(100 * row["train_error_mean"], y, styles[name].marker, ms=4.5, mec="white", mew=0.5, color=colour,
+        ax.plot(100 * row["train_error_mean"], y, "o", ms=4.5, mec="white", mew=0.5, color=colour,
                 clip_on=False, zorder=4)  # fmt: skip
     _horizontal(ax, names, chance)
     handles = [grey_handle("mean, 95 % interval", marker="o"), grey_handle("one seed", ls="", marker="o", mfc="none"),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from plainres.analysis.audit import audit_in_words
-from plainres.analysis.declared import Declaration
+from plainres.analysis.declared import Declaration, declared_lines
 from plainres.analysis.degradation import MARGIN
 from plainres.analysis.inside import SLOW
 from plainres.analysis.settings import ONLY_SETTING
@@ -50,10 +50,8 @@ def summary_text(result: "ReportResult") -> str:
         declared = result.declared.get(str(setting), {})
         parts += [_result_table(table, declared), _bullets(verdict_lines(words))]
         if declared:
-            lines = (f"{name}: {declaration.words}." for name, declaration in declared.items())
-            parts.append(
-                f"Beside the addition, these results compare what the connection declares:\n\n{_bullets(lines)}"
-            )
+            lines = _bullets(declared_lines(declared))
+            parts.append(f"Beside the addition, these results compare what the connection declares:\n\n{lines}")
     parts += ["## Audit of the pairs", _bullets(audit_in_words(result.audit))]
     parts += ["## Left out", _bullets(_left_out(result)) or "Nothing."]
     parts += ["## How it was computed", METHOD + "\n" + _bullets(_provenance(runs))]

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from plainres.analysis.declared import Declaration
+from plainres.analysis.declared import Declaration, declared_lines
 from plainres.analysis.settings import ONLY_SETTING, PLAIN, arm_order
 from plainres.analysis.stats import Flag
 from plainres.report.numbers import MANY, Row, difference_text, error_text, seconds_line, status_counts, verdict_lines
@@ -120,8 +120,7 @@ def closing_lines(result: "ReportResult") -> list[str]:
     for setting, onsets in result.verdict.onsets.groupby("setting"):
         where = "" if setting == ONLY_SETTING else f" ({setting})"
         lines += [f"onset of degradation{where}: {text}" for text in verdict_lines(onsets.to_dict("records"))]
-        declared = result.declared.get(str(setting), {})
-        lines += [f"declared{where}: {name}: {declaration.words}" for name, declaration in declared.items()]
+        lines += [f"declared{where}: {text}" for text in declared_lines(result.declared.get(str(setting), {}))]
     lines.append(f"runs: {status_counts(runs) or 'none'}")
     if not table["n"].sum():
         lines.append("no run is complete or diverged yet: there is no result to show")
