@@ -177,9 +177,9 @@ def _validate_combination(conf: RunConf) -> None:
         _require(
             plainly, "connection.merge", c.merge, "add with a gate, a scale or a drop", "concat is a control of its own"
         )
-    if c.shortcut is Shortcut.dropout or c.shortcut is Shortcut.scaled or c.gate is not Gate.none:
+    if c.gate is not Gate.none:
         staged = model.name in (Family.cifar_resnet, Family.imagenet_resnet)
-        gated = c.gate is not Gate.none and staged and model.boundary is not Boundary.projection
+        gated = staged and model.boundary is not Boundary.projection
         _require(
             not gated, "model.boundary", model.boundary, "projection with a gate in a staged network",
             "a gate has the shape of the block's output",

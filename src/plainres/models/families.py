@@ -27,7 +27,7 @@ from plainres.models.networks import (
     RowStem,
 )
 from plainres.models.parts import ConnectionPart
-from plainres.options import Family, Norm, Placement, Recipe, Stages
+from plainres.options import Family, Placement, Recipe, Stages
 from plainres.schema import ConnectionConf, ModelConf
 
 IMAGENET_STAGES = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
@@ -213,8 +213,3 @@ def _shared(attention: Block) -> ConnectionPart | None:
     """ReZero's one scalar for both branches of a Transformer layer."""
     assert attention.scale is None or isinstance(attention.scale, ConnectionPart)
     return attention.scale
-
-
-def norm_needed(placement: Placement, norm: Norm) -> bool:
-    """Whether a placement has no meaning without a norm."""
-    return norm is Norm.none and placement in (Placement.pre_norm, Placement.post_norm, Placement.sandwich)

@@ -11,6 +11,7 @@ Both belong to the step whose batch they saw.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -53,7 +54,7 @@ class LayerOutputs:
             handle.remove()
         self._handles = []
 
-    def _keep(self, metric: str, index: int):  # type: ignore[no-untyped-def]
+    def _keep(self, metric: str, index: int) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], None]:
         measure = _METRICS[metric]
 
         def hook(module: nn.Module, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
