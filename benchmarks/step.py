@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+from plainres.assembly import assemble
 from plainres.data import load
-from plainres.job import assemble
 from plainres.launch.prepare import prepare
 from plainres.probes.cadence import probe_steps
-from plainres.schema import ConnectionConf, ProbeConf, RunConf, Shortcut
+from plainres.schema import ConnectionConf, DataConf, ProbeConf, RunConf, Shortcut
 from plainres.tracking import Tracker
 
 BATCH = 128
@@ -46,11 +46,11 @@ def minimal_loop(depth: int, width: int) -> Callable[[int], None]:
     stem = [nn.Flatten(), nn.Linear(64, width, bias=False), nn.BatchNorm1d(width), nn.ReLU()]
     net = nn.Sequential(*stem, *[MinimalBlock(width) for _ in range((depth - 2) // 2)], nn.Linear(width, 10))
     optimizer = torch.optim.SGD(net.parameters(), 0.03, momentum=0.9, weight_decay=1e-4)
-    data = load("digits")
+    data = load(DataConf())
 
     def step(number: int) -> None:
         start = BATCH * (number % 11)
-        x, y = data.train_x_NCHW[start : start + BATCH], data.train_y_N[start : start + BATCH]
+        x, y = data.train.images[start : start + BATCH], data.train.y_N[start : start + BATCH]
         optimizer.zero_grad()
         F.cross_entropy(net(x), y).backward()
         optimizer.step()
@@ -64,7 +64,7 @@ def plainres_loop(depth: int, width: int, every: int, results: str) -> Callable[
     conf = replace(conf, model=replace(conf.model, width=width), study=f"every{every}", results_dir=results)
     conf.trainer = replace(conf.trainer, steps=10**6, device="cpu")
     study, (spec,) = prepare([conf])
-    training = assemble(spec, study.run_folder(spec.name), load("digits"), {}, Tracker(), lambda: False)
+    training = assemble(spec, study.run_folder(spec.name), load(DataConf()), {}, Tracker(), lambda: False)
     plan = replace(training.parts.plan, probes=probe_steps(every, 10**4))
     training.parts.plan = plan
     return training.update

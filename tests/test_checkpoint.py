@@ -37,7 +37,7 @@ def train(parts, data, updates):
     network, flat, optimizer = parts
     for _ in range(updates):
         flat.zero_grad()
-        F.cross_entropy(network(data.train_x_NCHW), data.train_y_N).backward()
+        F.cross_entropy(network(data.train.images), data.train.y_N).backward()
         optimizer.step()
 
 

@@ -14,7 +14,7 @@ from plainres.describe.page import connections_page, presets
 from plainres.describe.words import draw, formula, part_words
 from plainres.models.families import build
 from plainres.models.parts import ConnectionPart
-from plainres.schema import RunConf
+from plainres.schema import DataConf, RunConf
 
 PAGE = Path(__file__).parents[1] / "docs" / "connections.md"
 Describe = Callable[..., str]
@@ -109,13 +109,13 @@ def test_a_part_of_ones_own_is_named_by_its_class() -> None:
 
 
 def test_a_shared_scale_counts_once() -> None:
-    found = describe(compose(["model=vit", "depth=2", "connection=vit/rezero_shared"]), load("digits"))
+    found = describe(compose(["model=vit", "depth=2", "connection=vit/rezero_shared"]), load(DataConf()))
     assert found.parameters[1] == 2
     assert [row.connection_parameters for row in found.rows[1:3]] == [1, 0]
 
 
 def test_rows_and_totals_agree() -> None:
-    found = describe(compose(["model=cifar_resnet", "depth=20", "connection=residual"]), load("digits"))
+    found = describe(compose(["model=cifar_resnet", "depth=20", "connection=residual"]), load(DataConf()))
     indices = [row.where for row in found.rows]
     assert indices == ["stem", "0–2 (3)", "3", "4, 5", "6", "7, 8", "pool", "head"]
     sizes = dict(zip(indices, [row.model_parameters for row in found.rows], strict=True))

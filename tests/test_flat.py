@@ -11,7 +11,7 @@ from plainres.options import DecayRule
 def train(network, optimizer, flat, data, steps):
     for _ in range(steps):
         flat.zero_grad()
-        F.cross_entropy(network(data.train_x_NCHW), data.train_y_N).backward()
+        F.cross_entropy(network(data.train.images), data.train.y_N).backward()
         optimizer.step()
 
 
@@ -115,7 +115,7 @@ def test_flat_and_separate_tensors_are_bit_equal(make_conf, make_network, make_f
     for _ in range(20):
         train(network, optimizer, flat, tiny_data, 1)
         reference.zero_grad()
-        F.cross_entropy(separate(tiny_data.train_x_NCHW), tiny_data.train_y_N).backward()
+        F.cross_entropy(separate(tiny_data.train.images), tiny_data.train.y_N).backward()
         reference.step()
         for (name, p), q in zip(network.named_parameters(), separate.parameters(), strict=True):
             assert torch.equal(p, q), name

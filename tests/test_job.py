@@ -11,6 +11,7 @@ from plainres.job import planned_record
 from plainres.pair import make_spec
 from plainres.rows import read_lines, read_table
 from plainres.store import Status, write_json
+from plainres.tracking import Tracker
 
 
 def fail_with(error):
@@ -305,7 +306,7 @@ def test_the_last_evaluation_that_was_finite_is_kept(execute, short):
     assert last["step"] == 0 and all(math.isfinite(v) for v in last.values())
 
 
-class Listener(job.Tracker):
+class Listener(Tracker):
     """Counts the rows that it may see at each checkpoint, as a sink would read them."""
 
     def __init__(self, folder):

@@ -87,7 +87,17 @@ BAD = [
     ("study", "", "letters, digits"),
     ("study", "..", "letters, digits"),
     ("connection.name", "-x", "letters, digits"),
-    ("data.name", "a b", "letters, digits"),
+    ("data.size", 0, "null or a whole number"),
+    ("data.crop", 0, "null or a whole number"),
+    ("data.subset", 0, "null or"),
+    ("data.pad", -1, "at least 0"),
+    ("data.seed", -1, "at least 0"),
+    ("data.examples", 9, "at least 10"),
+    ("data.classes", 1, "at least 2"),
+    ("data.teacher_depth", 0, "at least 1"),
+    ("data.val_share", 1.0, "between 0 and 1"),
+    ("data.label_noise", 1.5, "in [0, 1]"),
+    ("data.content", "abc", "null; it is measured"),
 ]
 
 

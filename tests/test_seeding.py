@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from plainres.data import load
+from plainres.schema import DataConf
 from plainres.seeding import epoch_order, evaluation_order, generator, set_determinism
 
 PIN = "every stored run was trained on this order; update the pin only with a note under Numerics in CHANGELOG"
@@ -77,9 +78,9 @@ def global_states():
     return torch.get_rng_state().tolist(), (name, keys.tolist(), *rest), random.getstate()
 
 
-def test_a_whole_run_moves_no_global_generator(execute, make_conf):
-    load("digits")  # imports of libraries may draw (rich does); loading itself may not
-    load.cache_clear()
+def test_a_whole_run_moves_no_global_generator(monkeypatch, execute, make_conf):
+    load(DataConf())  # imports of libraries may draw (rich does); loading itself may not
+    monkeypatch.setattr("plainres.data.dataset._last", None)
     before = global_states()
     outcome, _ = execute(make_conf("residual", {"trainer.steps": 3, "schedule.warmup_steps": 1, "probe.every": 1}))
     assert outcome.status == "complete"

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from plainres import checkpoint, job, train
+from plainres import assembly, checkpoint, job, train
 from plainres.data import load
 from plainres.divergence import DeferredGuard
 from plainres.errors import Interrupted
@@ -15,6 +15,7 @@ from plainres.models.layer import BatchNorm
 from plainres.optim import build_optimizer
 from plainres.pair import make_spec
 from plainres.rows import read_lines, read_table
+from plainres.schema import DataConf
 from plainres.seeding import epoch_order
 from plainres.store import Status, Study
 from plainres.tracking import Tracker
@@ -50,7 +51,7 @@ def assemble(study):
         spec = make_spec(conf, "cpu")
         folder = study.run_folder(spec.name)
         folder.path.mkdir(parents=True)
-        training = job.assemble(spec, folder, load("digits"), {}, Tracker(), lambda: stop_when(made[-1]))
+        training = assembly.assemble(spec, folder, load(DataConf()), {}, Tracker(), lambda: stop_when(made[-1]))
         made.append(training)
         return training
 
@@ -101,7 +102,7 @@ def weights_of(network):
 @pytest.mark.parametrize("connection", ["plain", "residual"])
 def test_training_is_the_plain_loop_that_anyone_would_write(assemble, make_conf, connection, clip):
     conf = make_conf(connection, {"optimizer.clip_norm": clip, "trainer.steps": 25, "trainer.batch": 100, "seed": 3})
-    training, data = assemble(conf), load("digits")
+    training, data = assemble(conf), load(DataConf())
     reference = Reference(conf).take(training.parts.network).train()
     optimizer = torch.optim.SGD(reference.parameters(), 0.0, momentum=0.9, weight_decay=1e-4)
     assert training.run() is None
@@ -110,11 +111,11 @@ def test_training_is_the_plain_loop_that_anyone_would_write(assemble, make_conf,
         epoch, position = divmod(step, 1437 // 100)
         index = epoch_order(3, epoch, 1437)[position * 100 : (position + 1) * 100]
         optimizer.zero_grad()
-        logits = reference(data.train_x_NCHW[index])
-        loss = F.cross_entropy(logits, data.train_y_N[index])
+        logits = reference(data.train.images[index])
+        loss = F.cross_entropy(logits, data.train.y_N[index])
         loss.backward()
         losses.append(loss.item())
-        errors.append((logits.argmax(1) != data.train_y_N[index]).double().mean().item())
+        errors.append((logits.argmax(1) != data.train.y_N[index]).double().mean().item())
         norms.append(math.sqrt(sum(p.grad.double().square().sum().item() for p in reference.parameters())))
         if clip is not None:
             nn.utils.clip_grad_norm_(reference.parameters(), clip)
@@ -162,7 +163,7 @@ def test_the_final_values_are_those_of_the_final_weights(execute, make_conf, mak
     record = folder.read()
     assert position.step == 13, "a complete run's checkpoint says that nothing is left to do"
     assert record["final"]["step"] == 12
-    found = evaluate(network, load("digits"))
+    found = evaluate(network, load(DataConf()))
     assert {name: record["final"][name] for name in found} == found
     assert record["final"] == record["last_finite"]
 
@@ -405,9 +406,9 @@ def test_a_deferred_guard_finds_the_same_divergence_in_a_whole_run(monkeypatch, 
     conf = make_conf("plain", values | {"optimizer.weight_decay": 0.9})
     _, at_once = execute(conf)
     whole = build_optimizer
-    monkeypatch.setattr(job, "build_optimizer", lambda conf, flat, fused: whole(conf, flat, fused=True))
-    monkeypatch.setattr(job, "ImmediateGuard", lambda: None)
-    assembled = job.assemble
+    monkeypatch.setattr(assembly, "build_optimizer", lambda conf, flat, fused: whole(conf, flat, fused=True))
+    monkeypatch.setattr(assembly, "ImmediateGuard", lambda: None)
+    assembled = assembly.assemble
 
     def deferred(*args):
         training = assembled(*args)

@@ -96,11 +96,12 @@ class PlainresLauncher(Launcher):
 
     def pool(self) -> AbstractContextManager[Any]:
         """Worker processes, importing already while the jobs are still being checked."""
+        from plainres.config import data_of
         from plainres.launch.pool import worker_pool
 
         assert self._config is not None
         trainer = self._config.trainer
-        return worker_pool(self.jobs, max(1, trainer.threads), trainer.device, self._config.data.name)
+        return worker_pool(self.jobs, max(1, trainer.threads), trainer.device, data_of(self._config))
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """For another sweeper than ours: the same pool."""

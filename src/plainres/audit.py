@@ -14,7 +14,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from plainres.data.dataset import Batches, Dataset
+from plainres.data.batches import Batches
+from plainres.data.dataset import Dataset
 from plainres.models.block import Block
 from plainres.models.families import build
 from plainres.models.init import Draws

@@ -1,6 +1,12 @@
 """Seconds of a run, by activity. They live apart from the metric rows, which are the same bits every time."""
 
+import datetime
 import time
+
+
+def now() -> str:
+    """The time of day in UTC, ISO 8601 to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 class Clock:

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from plainres.errors import UserError
-from plainres.schema import RunConf, flatten
+from plainres.schema import DataConf, RunConf, flatten
 from plainres.validation import validate
 
 
@@ -69,6 +69,14 @@ def compose(overrides: Sequence[str]) -> RunConf:
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(explain(error)) from error
     return to_conf(cfg)
+
+
+def data_of(cfg: DictConfig) -> DataConf:
+    """The data settings of a config that is not checked yet; what is wrong with them is said by ``to_conf``."""
+    try:
+        return cast(DataConf, OmegaConf.to_object(cfg.data))
+    except OmegaConfBaseException:
+        return DataConf()
 
 
 def to_conf(cfg: DictConfig) -> RunConf:

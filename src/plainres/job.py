@@ -4,7 +4,6 @@
 its traceback in its folder, and neither takes the sweep down.
 """
 
-import datetime
 import time
 import traceback
 from collections.abc import Callable
@@ -14,27 +13,20 @@ from typing import Any
 
 import torch
 
-from plainres import checkpoint, environment, memory
+from plainres import environment, memory
+from plainres.assembly import assemble
 from plainres.audit import audit
 from plainres.checkpoint import Position
+from plainres.clock import now
 from plainres.data import Dataset, load
-from plainres.data.dataset import Batches
-from plainres.divergence import DeferredGuard, Divergence, ImmediateGuard
+from plainres.divergence import Divergence
 from plainres.errors import Interrupted, UserError
-from plainres.flat import FlatParameters
-from plainres.models.families import build
-from plainres.models.init import Draws
-from plainres.models.rules import rules_of, undecayed
-from plainres.optim import build_optimizer
 from plainres.pair import RunSpec
-from plainres.probes.cadence import batchstats_steps, evaluation_steps, probe_steps
-from plainres.probes.probe import Probe
-from plainres.rows import RowWriter, compact, drop_lines
+from plainres.rows import compact, drop_lines
 from plainres.schema import plain_values
 from plainres.seeding import set_determinism
 from plainres.store import FINISHED, RunFolder, Status, Study
-from plainres.tracking import Tracker, open_tracker
-from plainres.train import Parts, Plan, Training
+from plainres.tracking import open_tracker
 
 
 @dataclass(frozen=True)
@@ -103,7 +95,7 @@ def _attempt(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callab
         if details and trace:
             folder.traceback.write_text(trace)
         seconds = {"total": folder.read().get("seconds", {}).get("total", 0.0) + time.perf_counter() - began}
-        folder.update(status=status, error=details, finished=_now(), seconds=seconds)
+        folder.update(status=status, error=details, finished=now(), seconds=seconds)
     except (OSError, UserError) as second:  # as far as the disk allows; the message reaches the end report anyway
         message = f"{message} (and its status could not be written: {second})"
     return status, message
@@ -123,16 +115,12 @@ def out_of_memory(error: Exception) -> bool:
     return known or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
 def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable[[], bool]) -> Status:
     conf, device = spec.conf, spec.device
     began = time.perf_counter()
     set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device)
     no_peak = memory.reset_peak(device)
-    data = load(conf.data.name)
+    data = load(conf.data)
     found = environment.describe(device, conf.trainer.threads)
     record = _begin(spec, study, folder, data)
     _check_mates(spec, study, folder, found)
@@ -157,7 +145,7 @@ def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable
             "seconds": seconds,
             "peak_memory_mib": None if no_peak else memory.peak_mib(device),
             "peak_memory_reason": no_peak,
-            "finished": _now(),
+            "finished": now(),
         }
         final = folder.update(**changes)
         drop_lines(folder)
@@ -176,8 +164,8 @@ def _begin(spec: RunSpec, study: Study, folder: RunFolder, data: Dataset) -> dic
         "seconds": before.get("seconds", {}),
         "environment_history": before.get("environment_history", []),
         "attempts": before.get("attempts", 0) + 1,
-        "created": before.get("created", _now()),
-        "started": _now(),
+        "created": before.get("created", now()),
+        "started": now(),
         "final": None,
         "last_finite": None,
         "diverged": None,
@@ -224,65 +212,6 @@ def _check_mates(spec: RunSpec, study: Study, folder: RunFolder, found: dict[str
                 f"the pair is not matched: {other.name} was trained elsewhere ({'; '.join(differing)}); "
                 "begin a new study=NAME, delete that run, or accept it with trainer.allow_mixed_environment=true"
             )
-
-
-def assemble(
-    spec: RunSpec,
-    folder: RunFolder,
-    data: Dataset,
-    place: dict[str, str],
-    tracker: Tracker,
-    should_stop: Callable[[], bool],
-) -> Training:
-    """Build the run's parts on its device, from its checkpoint where there is a usable one."""
-    conf, device = spec.conf, spec.device
-    network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
-    rules = rules_of(conf)
-    Draws(network, conf.model, rules, conf.seed).materialise(device)
-    flat = FlatParameters(network, conf.optimizer.decay, undecayed(network), rules.lr_factor)
-    on_gpu = device.startswith("cuda")
-    optimizer = build_optimizer(conf.optimizer, flat, fused=on_gpu)
-    position = Position()
-    if (content := checkpoint.read(folder.checkpoint)) is not None:
-        _check_resume(spec, folder, content["place"], place)
-        position = checkpoint.restore(content, network, flat, optimizer)
-    evaluations = evaluation_steps(conf.trainer.eval_every, conf.trainer.steps)
-    plan = Plan(
-        probe_steps(conf.probe.every, conf.trainer.steps),
-        evaluations,
-        batchstats_steps(conf.trainer.batchstats_every, conf.trainer.steps, evaluations),
-    )
-    parts = Parts(
-        spec=spec,
-        network=network,
-        flat=flat,
-        optimizer=optimizer,
-        guard=DeferredGuard(optimizer, device) if on_gpu else ImmediateGuard(),
-        data=data.to(device),
-        batches=Batches(conf.seed, data.num_train, conf.trainer.batch),
-        probe=Probe(network, flat),
-        plan=plan,
-        writer=RowWriter(folder, position.lengths),
-        folder=folder,
-        place=place,
-        on_checkpoint=tracker.on_checkpoint,
-    )
-    network.train()
-    return Training(parts, position, should_stop)
-
-
-def _check_resume(spec: RunSpec, folder: RunFolder, there: dict[str, str], here: dict[str, str]) -> None:
-    """Bits are promised only in the same place; going on elsewhere has to be asked for and is recorded."""
-    differing = environment.differences(here, there)
-    if not differing:
-        return
-    if not spec.conf.trainer.allow_mixed_environment:
-        raise UserError(
-            f"{folder.name}: its checkpoint was made elsewhere ({'; '.join(differing)}), so resuming would not be "
-            "bit-identical; delete the run's folder, or go on with trainer.allow_mixed_environment=true"
-        )
-    history = folder.read().get("environment_history", [])
-    folder.update(environment_history=[*history, {"at": _now(), "changed": differing}])
 
 
 def _result(position: Position, diverged: Divergence | None) -> dict[str, Any]:

@@ -11,6 +11,37 @@ class FieldClass(StrEnum):
     FREE = "free"
 
 
+class DataName(StrEnum):
+    """Data sets; what each is, and where it comes from, is in docs/data.md."""
+
+    digits = "digits"
+    mnist1d = "mnist1d"
+    fashion_mnist = "fashion_mnist"
+    mnist = "mnist"
+    cifar10 = "cifar10"
+    cifar100 = "cifar100"
+    svhn = "svhn"
+    image_folder = "image_folder"
+    imagenet = "imagenet"
+    synthetic = "synthetic"
+
+
+class Augment(StrEnum):
+    """What a training image goes through: nothing; pad and crop at random; and a mirror with chance 1/2."""
+
+    none = "none"
+    crop = "crop"
+    crop_flip = "crop_flip"
+
+
+class Residence(StrEnum):
+    """Where pixels live: on the device if they fit and else in a memory map (auto), or one of the two."""
+
+    auto = "auto"
+    device = "device"
+    stream = "stream"
+
+
 class Family(StrEnum):
     """Network families; the depth rule of each is in models/families.py."""
 

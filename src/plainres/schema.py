@@ -15,7 +15,9 @@ from typing import Any
 
 from plainres.options import (
     Activation,
+    Augment,
     Boundary,
+    DataName,
     DecayRule,
     Drop,
     DropScaling,
@@ -29,6 +31,7 @@ from plainres.options import (
     OptimizerName,
     Placement,
     Recipe,
+    Residence,
     Scale,
     ScheduleName,
     Shortcut,
@@ -59,9 +62,42 @@ def _free(default: Any) -> Any:
 
 @dataclass
 class DataConf:
-    """Which data set; its split and normalisation are fixed by its name."""
+    """What is trained on, the same for both arms of a pair.
 
-    name: str = _identity("digits")
+    Attributes:
+        root: where its files are: a folder, for image_folder also a zip; null downloads what can be downloaded.
+        cache_dir: where decoded images and downloads are kept; null for the user's cache folder.
+        content: hash of the decoded files, filled in where no published checksum vouches for them.
+        size: side of a square image: image folders are resized and centre-cropped to it (null: all have one size
+            already); of synthetic data, 8 when null.
+        val_share: part of each class that validates, where an image folder has no split of its own.
+        subset: train on so many examples, the same share of every class; null for all.
+        label_noise: share of the training labels replaced by another class.
+        random_labels: replace every training label by a draw of its own.
+        seed: of subset, noise, random labels and synthetic data; not of the run.
+        augment: see Augment; ``pad`` zeros are put around the normalised image, ``crop`` is the side that is cut out
+            (null: the image's own). Clean passes see the centre.
+        examples, classes, teacher_depth: of synthetic data: how many to train on, and the network that labels them.
+        residence: where pixels live; moves no bit.
+    """
+
+    name: DataName = _identity(DataName.digits)
+    root: str | None = _free(None)
+    cache_dir: str | None = _free(None)
+    content: str | None = _identity(None)
+    size: int | None = _identity(None)
+    val_share: float = _identity(0.2)
+    subset: int | None = _identity(None)
+    label_noise: float = _identity(0.0)
+    random_labels: bool = _identity(False)
+    seed: int = _identity(0)
+    augment: Augment = _identity(Augment.none)
+    pad: int = _identity(4)
+    crop: int | None = _identity(None)
+    examples: int = _identity(2000)
+    classes: int = _identity(10)
+    teacher_depth: int = _identity(4)
+    residence: Residence = _free(Residence.auto)
 
 
 @dataclass

@@ -19,7 +19,8 @@ from plainres import checkpoint
 from plainres.checkpoint import Position
 from plainres.clock import Clock
 from plainres.data import Dataset
-from plainres.data.dataset import Batches
+from plainres.data.augment import Augmentation
+from plainres.data.batches import Batches
 from plainres.divergence import DeferredGuard, Divergence, ImmediateGuard, first_non_finite_value, name_first_non_finite
 from plainres.errors import Interrupted
 from plainres.evaluate import error_with_batch_statistics, evaluate
@@ -52,6 +53,7 @@ class Parts:
     guard: ImmediateGuard | DeferredGuard
     data: Dataset
     batches: Batches
+    augment: Augmentation
     probe: Probe
     plan: Plan
     writer: RowWriter
@@ -151,8 +153,10 @@ class Training:
         return None
 
     def _batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        index = self.parts.batches.indices(step, self.parts.spec.device)
-        return self.parts.data.train_x_NCHW[index], self.parts.data.train_y_N[index]
+        parts, train = self.parts, self.parts.data.train
+        index_N = parts.batches.indices(step, train.home)
+        x_NCHW, y_N = train.take(index_N)
+        return parts.augment(x_NCHW, index_N, parts.batches.epoch(step)), y_N
 
     def _write_readings(self, step: int, lr: float, total: torch.Tensor, clip_coef: torch.Tensor | None) -> None:
         # On a GPU a frozen step still passes here; its readings are not of a real update and are not written.
@@ -170,8 +174,8 @@ class Training:
             parts.network.begin_step(parts.spec.conf.seed, step)  # a rising α, also right after a resume
             values: dict[str, float] = evaluate(parts.network, parts.data)
             if step in parts.plan.batchstats:
-                x, y, batch = parts.data.train_x_NCHW, parts.data.train_y_N, parts.batches.batch
-                values["train_error_batchstats"] = error_with_batch_statistics(parts.network, x, y, batch)
+                train, batch = parts.data.train, parts.batches.batch
+                values["train_error_batchstats"] = error_with_batch_statistics(parts.network, train, batch)
             examples = running["examples"]
             if examples:
                 values["train_error_running"] = self._wrong.item() / examples

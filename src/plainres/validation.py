@@ -62,7 +62,8 @@ def validate(conf: RunConf) -> None:
         "false while optimizer.momentum=0",
     )
     _validate_schedule(conf)
-    for name in ("study", "connection.name", "data.name"):
+    _validate_data(conf)
+    for name in ("study", "connection.name"):
         _require(
             _SAFE_NAME.fullmatch(leaves[name]) is not None,
             name,
@@ -83,6 +84,23 @@ def validate(conf: RunConf) -> None:
     device = conf.trainer.device
     good_device = re.fullmatch(r"auto|cpu|cuda(:\d+)?", device) is not None
     _require(good_device, "trainer.device", device, "auto, cpu, cuda or cuda:N")
+
+
+def _validate_data(conf: RunConf) -> None:
+    data = conf.data
+    for name in ("size", "crop", "subset"):
+        value = getattr(data, name)
+        _require(value is None or value >= 1, f"data.{name}", value, "null or a whole number of at least 1")
+    for name, least in {"pad": 0, "seed": 0, "examples": 10, "classes": 2, "teacher_depth": 1}.items():
+        value = getattr(data, name)
+        _require(value >= least, f"data.{name}", value, f"a whole number of at least {least}")
+    _require(0 < data.val_share < 1, "data.val_share", data.val_share, "between 0 and 1")
+    _require(0 <= data.label_noise <= 1, "data.label_noise", data.label_noise, "in [0, 1]")
+    _require(
+        not (data.random_labels and data.label_noise), "data.label_noise", data.label_noise,
+        "0 with data.random_labels=true", "there is no label left to disturb",
+    )  # fmt: skip
+    _require(data.content is None, "data.content", data.content, "null", "it is measured from the files")
 
 
 def _validate_schedule(conf: RunConf) -> None:

@@ -6,21 +6,23 @@ import torch
 from sklearn.datasets import load_digits as load_raw
 
 from plainres.data import load
-from plainres.data.dataset import Batches, make_dataset
+from plainres.data.batches import Batches
+from plainres.data.dataset import make_dataset
 from plainres.data.digits import load_digits
 from plainres.errors import UserError
+from plainres.schema import DataConf
 from plainres.seeding import epoch_order
 
 
 @pytest.fixture(scope="module")
 def digits():
-    return load("digits")
+    return load(DataConf())
 
 
 def test_sizes_types_and_classes(digits):
-    assert digits.train_x_NCHW.shape == (1437, 1, 8, 8) and digits.val_x_NCHW.shape == (360, 1, 8, 8)
-    assert digits.train_x_NCHW.dtype == digits.val_x_NCHW.dtype == torch.float32
-    assert digits.train_y_N.dtype == digits.val_y_N.dtype == torch.int64
+    assert digits.train.images.shape == (1437, 1, 8, 8) and digits.val.images.shape == (360, 1, 8, 8)
+    assert digits.train.images.dtype == digits.val.images.dtype == torch.float32
+    assert digits.train.y_N.dtype == digits.val.y_N.dtype == torch.int64
     assert (digits.num_train, digits.num_classes, digits.input_shape) == (1437, 10, (1, 8, 8))
 
 
@@ -28,7 +30,7 @@ def test_split_is_stratified_and_a_partition(digits):
     raw = load_raw()
     counts = np.bincount(raw.target)
     expected = counts * 360 / 1797
-    assert np.abs(torch.bincount(digits.val_y_N).numpy() - expected).max() < 1
+    assert np.abs(torch.bincount(digits.val.y_N).numpy() - expected).max() < 1
     train_x, train_y, val_x, val_y = load_digits()
     mine = torch.cat([torch.cat([train_x, val_x]).flatten(1), torch.cat([train_y, val_y])[:, None]], 1).int().tolist()
     theirs = np.concatenate([raw.data, raw.target[:, None]], 1).astype(int).tolist()
@@ -38,10 +40,10 @@ def test_split_is_stratified_and_a_partition(digits):
 def test_the_training_set_is_standardised_and_validation_takes_its_statistics(digits):
     train_x, _, val_x, _ = (t.double().numpy() for t in load_digits())
     expected = (val_x - train_x.mean()) / train_x.std()
-    assert np.allclose(digits.val_x_NCHW.numpy(), expected, rtol=1e-6, atol=1e-6)
-    assert digits.train_x_NCHW.double().mean().abs() < 1e-6
-    assert abs(digits.train_x_NCHW.double().std(correction=0) - 1) < 1e-6
-    assert abs(digits.val_x_NCHW.double().mean()) > 1e-4
+    assert np.allclose(digits.val.images.numpy(), expected, rtol=1e-6, atol=1e-6)
+    assert digits.train.images.double().mean().abs() < 1e-6
+    assert abs(digits.train.images.double().std(correction=0) - 1) < 1e-6
+    assert abs(digits.val.images.double().mean()) > 1e-4
 
 
 def test_each_channel_is_standardised_alone():
@@ -51,32 +53,27 @@ def test_each_channel_is_standardised_alone():
     for c in range(2):
         channel = x[:20, c].double().numpy()
         assert np.allclose(
-            made.train_x_NCHW[:, c], (x[:20, c].double().numpy() - channel.mean()) / channel.std(), atol=1e-5
+            made.train.images[:, c], (x[:20, c].double().numpy() - channel.mean()) / channel.std(), atol=1e-5
         )
         assert np.allclose(
-            made.val_x_NCHW[:, c], (x[20:, c].double().numpy() - channel.mean()) / channel.std(), atol=1e-5
+            made.val.images[:, c], (x[20:, c].double().numpy() - channel.mean()) / channel.std(), atol=1e-5
         )
 
 
 def test_the_hash_covers_all_tensors_and_is_pinned(digits):
-    pieces = (digits.train_x_NCHW, digits.train_y_N, digits.val_x_NCHW, digits.val_y_N)
+    pieces = (digits.train.images, digits.train.y_N, digits.val.images, digits.val.y_N)
     assert digits.sha256 == hashlib.sha256(b"".join(t.numpy().tobytes() for t in pieces)).hexdigest()[:16]
     assert digits.sha256 == "b6be2810ccf76a0d", "other bits of data: no stored run can be compared with a new one"
 
 
 def test_chance_and_description(digits):
-    largest = np.bincount(digits.train_y_N.numpy()).max()
+    largest = np.bincount(digits.train.y_N.numpy()).max()
     assert digits.chance_error == 1 - largest / 1437
     assert digits.describe() == {
-        "num_train": 1437, "num_val": 360, "num_classes": 10, "input_shape": [1, 8, 8],
+        "num_train": 1437, "num_val": 360, "num_classes": 10, "num_noisy": 0, "input_shape": [1, 8, 8],
         "chance_error": digits.chance_error, "sha256": digits.sha256,
     }  # fmt: skip
     assert digits.to("cpu").sha256 == digits.sha256
-
-
-def test_an_unknown_data_set_is_refused():
-    with pytest.raises(UserError, match=r"^data.name=mnist: must be one of digits"):
-        load("mnist")
 
 
 def test_batches_cut_the_epochs_and_drop_the_short_last_one():

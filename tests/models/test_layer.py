@@ -66,7 +66,7 @@ def test_layers_are_op_norm_act(activate):
     x_ND, x_NCHW = torch.randn(8, 4, generator=draw), torch.randn(8, 4, 5, 5, generator=draw)
     linear, conv = (
         Layer(kit.op(4, 3, 1), kit.make_norm(3), kit.make_act() if activate else None)
-        for kit in (linear_kit(Norm.batch, Activation.relu), conv_kit(Norm.batch, Activation.relu))
+        for kit in (linear_kit(Norm.batch, Activation.relu), conv_kit(Norm.batch, Activation.relu, (4, 4)))
     )
     for layer, x, op in ((linear, x_ND, F.linear), (conv, x_NCHW, lambda x, w: F.conv2d(x, w, padding=1))):
         assert [n for n, _ in layer.named_parameters()] == ["op.weight", "norm.weight", "norm.bias"]

@@ -84,7 +84,7 @@ def take_step(make_conf, make_network, make_flat, tiny_data):
         network = make_network(conf)
         flat = make_flat(network, conf)
         optimizer = build_optimizer(conf.optimizer, flat)
-        x, y = tiny_data.train_x_NCHW[:32], tiny_data.train_y_N[:32]
+        x, y = tiny_data.train.images[:32], tiny_data.train.y_N[:32]
 
         def backward():
             flat.zero_grad()

@@ -27,7 +27,7 @@ def probe(network, make_conf, make_flat):
 
 
 def backward(network, data, examples=16):
-    loss = F.cross_entropy(network(data.train_x_NCHW[:examples]), data.train_y_N[:examples])
+    loss = F.cross_entropy(network(data.train.images[:examples]), data.train.y_N[:examples])
     loss.backward()
     return loss
 
@@ -102,7 +102,7 @@ def test_a_block_never_seen_raises(network, probe, tiny_data):
 
 def test_a_step_without_backward_raises(network, probe, tiny_data):
     probe.arm(16)
-    network(tiny_data.train_x_NCHW)
+    network(tiny_data.train.images)
     probe.after_backward()
     probe.before_update()
     probe.after_update()

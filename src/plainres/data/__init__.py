@@ -1,4 +1,4 @@
-"""Data sets as tensors in memory."""
+"""Data sets, from their files to the batches of a step."""
 
 from plainres.data.dataset import Dataset, load
 

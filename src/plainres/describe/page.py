@@ -24,7 +24,7 @@ from plainres.models.parts import ConnectionPart, DropoutShortcut, StochasticDep
 from plainres.models.rules import rules_of, undecayed
 from plainres.options import Boundary, Merge, Placement, Recipe, Shortcut
 from plainres.pair import kind_of
-from plainres.schema import RunConf
+from plainres.schema import DataConf, RunConf
 
 NET = ["model=mlp", "depth=10"]  # 4 blocks of width 64: what every number on the page is measured on
 SHOWN = 1  # the block that is drawn: neither the first nor the last
@@ -101,7 +101,7 @@ def _read(path: Path, choice: str) -> Preset:
 
 def connections_page() -> str:
     """The text of docs/connections.md."""
-    data = load("digits")
+    data = load(DataConf())
     every = presets()
     parts = [INTRO, *(_section(p, data) for p in every if "/" not in p.choice)]
     parts.append("## Variants of presets\n\nFor sweeps whose arms need settings of their own:\n")
@@ -165,7 +165,7 @@ def _at_start(conf: RunConf, network: Network, data: Dataset) -> str:
         assert isinstance(block, Block)
         block.tap = tap
     with torch.no_grad():
-        network(data.train_x_NCHW[: conf.trainer.batch])
+        network(data.train.images[: conf.trainer.batch])
     if conf.connection.shortcut is Shortcut.none or conf.connection.merge is Merge.concat:
         return f"‖F(x)‖ / ‖x‖ is {ratios[0]:.2g} in the first block, {ratios[-1]:.2g} in the last (no addition)"
     if max(ratios) == 0:

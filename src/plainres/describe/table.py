@@ -18,7 +18,7 @@ def print_description(conf: RunConf, console: "Console | None" = None) -> None:
     Raises:
         UserError: the network cannot be built.
     """
-    found = describe(conf, load(conf.data.name))
+    found = describe(conf, load(conf.data))
     console = console or make_console()
     console.print(f"{found.title}\n{found.kind}", markup=False, soft_wrap=True)
     console.print(_parts(found))

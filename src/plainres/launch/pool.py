@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 from pebble import ProcessExpired, ProcessPool
 
 from plainres.data import load
+from plainres.data.dataset import IN_MEMORY
 from plainres.errors import UserError
 from plainres.job import Outcome, execute
 from plainres.launch.stopping import StopRequest, stop_on_signals
 from plainres.launch.view import make_view
 from plainres.pair import RunSpec
+from plainres.schema import DataConf
 from plainres.store import FINISHED, Status, Study
 
 if TYPE_CHECKING:
@@ -38,10 +40,11 @@ def _start_worker(stop: Any, parent: int) -> None:
     _stop, _parent = stop, parent
 
 
-def _warm(data: str) -> None:
-    """Import what a job needs; the job's own modules came with this one."""
-    with suppress(UserError):  # said by the parent
-        load(data)
+def _warm(data: DataConf) -> None:
+    """Load what a job needs; its modules came with this one. Images are decoded by the parent, then mapped."""
+    if data.name in IN_MEMORY:
+        with suppress(UserError):  # said by the parent
+            load(data)
 
 
 def _should_stop() -> bool:
@@ -62,14 +65,14 @@ def num_jobs(wanted: int, threads: int, on_gpu: bool) -> int:
 
 
 @contextmanager
-def worker_pool(wanted: int, threads: int, device: str, data: str) -> "Iterator[Callable[[Sweep], list[Outcome]]]":
+def worker_pool(wanted: int, threads: int, device: str, data: DataConf) -> "Iterator[Callable[[Sweep], list[Outcome]]]":
     """Worker processes that import while the parent still checks the jobs.
 
     Args:
         wanted: parallel jobs; 0 for as many as this machine bears.
         threads: of one job.
         device: ``trainer.device`` as it was given.
-        data: ``data.name``, loaded by every worker beforehand.
+        data: what every worker loads beforehand, if it comes from no files.
 
     Yields:
         a function that runs every job of a sweep. It raises KeyboardInterrupt when the user asked to stop; running

@@ -7,7 +7,8 @@ import torch
 
 from plainres.audit import audit
 from plainres.data import load
-from plainres.data.dataset import Batches
+from plainres.data.batches import Batches
+from plainres.data.dataset import with_content
 from plainres.errors import UserError
 from plainres.job import planned_record
 from plainres.pair import RunSpec, make_spec, record_fields
@@ -44,7 +45,8 @@ def prepare(confs: Sequence[RunConf]) -> tuple[Study, list[RunSpec]]:
     places = {(c.results_dir, c.study) for c in confs}
     if len(places) > 1:
         raise UserError(f"study={','.join(sorted(s for _, s in places))}: the jobs of one sweep share one study")
-    specs = {s.run_id: s for s in (make_spec(c, resolve_device(c.trainer.device)) for c in confs)}
+    found = [replace(c, data=with_content(c.data)) for c in confs]
+    specs = {s.run_id: s for s in (make_spec(c, resolve_device(c.trainer.device)) for c in found)}
     audited: set[str] = set()
     for spec in specs.values():
         _check(spec, audited)
@@ -61,7 +63,7 @@ def prepare(confs: Sequence[RunConf]) -> tuple[Study, list[RunSpec]]:
 
 def _check(spec: RunSpec, audited: set[str]) -> None:
     conf = spec.conf
-    data = load(conf.data.name)
+    data = load(conf.data)
     Batches(conf.seed, data.num_train, conf.trainer.batch)
     kind = make_spec(replace(conf, seed=0), spec.device).run_id
     if kind not in audited:

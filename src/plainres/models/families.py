@@ -106,8 +106,10 @@ def build(
         return makers[model.name](model, connection, stages, input_shape, num_classes)
 
 
-def _kit(model: ModelConf, spatial: bool) -> Kit:
-    return (conv_kit if spatial else linear_kit)(model.norm, model.activation)
+def _kit(model: ModelConf, spatial: bool, sides: tuple[int, ...] = ()) -> Kit:
+    if not spatial:
+        return linear_kit(model.norm, model.activation)
+    return conv_kit(model.norm, model.activation, sides)
 
 
 def _stem(kit: Kit, model: ModelConf, op: nn.Module, width: int) -> Layer:
@@ -130,7 +132,7 @@ def _isotropic(
 ) -> Network:
     channels, height, wide = shape
     spatial = model.name is Family.cnn
-    kit = _kit(model, spatial)
+    kit = _kit(model, spatial, (height, wide))
     features = channels if spatial else channels * height * wide
     stem = _stem(kit, model, kit.op(features, model.width, 1), model.width)
     (count,) = stages
@@ -148,7 +150,7 @@ def _isotropic(
 def _staged(
     model: ModelConf, connection: ConnectionConf, stages: tuple[int, ...], shape: tuple[int, ...], classes: int
 ) -> Network:
-    kit = _kit(model, True)
+    kit = _kit(model, True, shape[1:])
     halvings = len(stages) - 1 + (2 if model.name is Family.imagenet_resnet else 0)
     if min(shape[1:]) < 2**halvings:
         raise UserError(

@@ -120,10 +120,16 @@ def linear_kit(norm: Norm, activation: Activation) -> Kit:
     )
 
 
-def conv_kit(norm: Norm, activation: Activation) -> Kit:
-    """3x3 convolutions, padding 1: (N, C, H, W)."""
+def conv_kit(norm: Norm, activation: Activation, sides: tuple[int, ...]) -> Kit:
+    """3x3 convolutions, padding 1: (N, C, H, W).
+
+    Along a side of length 1, as sequences have, the kernel is 1 too: the outer weights would only ever see padding, and
+    would count in every norm. ``sides`` is the (H, W) of the input.
+    """
+    high, wide = (1 if side == 1 else 3 for side in sides)
+    kernel, padding = (high, wide), (high // 2, wide // 2)
     return Kit(
-        op=lambda i, o, stride: nn.Conv2d(i, o, kernel_size=3, stride=stride, padding=1, bias=False),
+        op=lambda i, o, stride: nn.Conv2d(i, o, kernel, stride=stride, padding=padding, bias=False),
         pointwise=lambda i, o, stride, bias: nn.Conv2d(i, o, kernel_size=1, stride=stride, bias=bias),
         norm=norm,
         activation=activation,

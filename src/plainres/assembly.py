@@ -1,0 +1,84 @@
+"""A run's parts put together on its device, from its checkpoint where there is one."""
+
+from collections.abc import Callable
+
+from plainres import checkpoint, environment
+from plainres.checkpoint import Position
+from plainres.clock import now
+from plainres.data import Dataset
+from plainres.data.augment import Augmentation
+from plainres.data.batches import Batches
+from plainres.divergence import DeferredGuard, ImmediateGuard
+from plainres.errors import UserError
+from plainres.flat import FlatParameters
+from plainres.models.families import build
+from plainres.models.init import Draws
+from plainres.models.rules import rules_of, undecayed
+from plainres.optim import build_optimizer
+from plainres.pair import RunSpec
+from plainres.probes.cadence import batchstats_steps, evaluation_steps, probe_steps
+from plainres.probes.probe import Probe
+from plainres.rows import RowWriter
+from plainres.store import RunFolder
+from plainres.tracking import Tracker
+from plainres.train import Parts, Plan, Training
+
+
+def assemble(
+    spec: RunSpec,
+    folder: RunFolder,
+    data: Dataset,
+    place: dict[str, str],
+    tracker: Tracker,
+    should_stop: Callable[[], bool],
+) -> Training:
+    """Build the run's parts on its device, from its checkpoint where there is a usable one."""
+    conf, device = spec.conf, spec.device
+    network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
+    rules = rules_of(conf)
+    Draws(network, conf.model, rules, conf.seed).materialise(device)
+    flat = FlatParameters(network, conf.optimizer.decay, undecayed(network), rules.lr_factor)
+    on_gpu = device.startswith("cuda")
+    optimizer = build_optimizer(conf.optimizer, flat, fused=on_gpu)
+    position = Position()
+    if (content := checkpoint.read(folder.checkpoint)) is not None:
+        _check_resume(spec, folder, content["place"], place)
+        position = checkpoint.restore(content, network, flat, optimizer)
+    evaluations = evaluation_steps(conf.trainer.eval_every, conf.trainer.steps)
+    plan = Plan(
+        probe_steps(conf.probe.every, conf.trainer.steps),
+        evaluations,
+        batchstats_steps(conf.trainer.batchstats_every, conf.trainer.steps, evaluations),
+    )
+    parts = Parts(
+        spec=spec,
+        network=network,
+        flat=flat,
+        optimizer=optimizer,
+        guard=DeferredGuard(optimizer, device) if on_gpu else ImmediateGuard(),
+        data=data.to(device, conf.data.residence),
+        batches=Batches(conf.seed, data.num_train, conf.trainer.batch),
+        augment=Augmentation(conf.data, data.train, conf.seed),
+        probe=Probe(network, flat),
+        plan=plan,
+        writer=RowWriter(folder, position.lengths),
+        folder=folder,
+        place=place,
+        on_checkpoint=tracker.on_checkpoint,
+    )
+    network.train()
+    return Training(parts, position, should_stop)
+
+
+def _check_resume(spec: RunSpec, folder: RunFolder, there: dict[str, str], here: dict[str, str]) -> None:
+    """Bits are promised only in the same place; going on elsewhere has to be asked for and is recorded."""
+    differing = environment.differences(here, there)
+    if not differing:
+        return
+    if not spec.conf.trainer.allow_mixed_environment:
+        raise UserError(
+            f"{folder.name}: its checkpoint was made elsewhere ({'; '.join(differing)}), so resuming would not be "
+            "bit-identical; delete the run's folder, or go on with trainer.allow_mixed_environment=true"
+        )
+    history = folder.read().get("environment_history", [])
+    folder.update(environment_history=[*history, {"at": now(), "changed": differing}])
