@@ -13,8 +13,8 @@ MODULES = sorted((SRC / "plainres").rglob("*.py")) + sorted((SRC / "hydra_plugin
 HYDRA_SIDE = {"run.py", "plainres/config.py", "hydra_plugins/plainres.py"}
 ENTRY_SIDE = {"launch", "config"}
 TRAINING_SIDE = {
-    "assembly", "audit", "checkpoint", "clock", "data", "describe", "divergence", "evaluate", "flat", "job", "memory", "models",
-    "optim", "probes", "seeding", "train", "launch", "tracking",
+    "assembly", "audit", "checkpoint", "clock", "data", "describe", "divergence", "evaluate", "flat", "job", "memory",
+    "models", "optim", "probes", "seeding", "train", "launch", "tracking",
 }  # fmt: skip
 READING_SIDE = {"analysis", "figures", "report", "cli"}
 NEITHER = {"errors", "options", "schema", "validation", "pair", "store", "rows", "environment"}

@@ -29,6 +29,7 @@ OTHER = {
     "optimizer.weight_decay": 0.0, "optimizer.decay": "matrices", "optimizer.clip_norm": 1.0, "schedule.name": "step",
     "schedule.warmup_steps": 3, "schedule.milestones": [5], "schedule.factor": 0.5, "trainer.steps": 70,
     "trainer.batch": 64, "trainer.threads": 2, "trainer.deterministic": False, "trainer.eval_every": 7,
+    "trainer.eval_early": False,
     "trainer.batchstats_every": 7, "trainer.checkpoint_every": 7, "trainer.allow_mixed_environment": True,
     "probe.name": "x", "probe.every": 7, "tracker.name": "wandb", "tracker.mode": "offline", "tracker.project": "x",
     "study": "x", "results_dir": "x", "fail_fast": True,
@@ -96,7 +97,9 @@ def test_spec_carries_id_and_label(set_values):
 
 
 def test_record_fields_are_those_of_the_schema():
-    assert set(record_fields(RunConf())) == {"trainer.eval_every", "trainer.batchstats_every", "probe.every"}
+    assert set(record_fields(RunConf())) == {
+        "trainer.eval_every", "trainer.eval_early", "trainer.batchstats_every", "probe.every",
+    }  # fmt: skip
 
 
 def test_partner_is_plain_and_equal_in_all_else(set_values):

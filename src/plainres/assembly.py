@@ -44,7 +44,7 @@ def assemble(
     if (content := checkpoint.read(folder.checkpoint)) is not None:
         _check_resume(spec, folder, content["place"], place)
         position = checkpoint.restore(content, network, flat, optimizer)
-    evaluations = evaluation_steps(conf.trainer.eval_every, conf.trainer.steps)
+    evaluations = evaluation_steps(conf.trainer.eval_every, conf.trainer.steps, conf.trainer.eval_early)
     plan = Plan(
         probe_steps(conf.probe.every, conf.trainer.steps),
         evaluations,

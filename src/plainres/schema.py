@@ -192,6 +192,7 @@ class TrainerConf:
     device: str = _identity("auto")
     deterministic: bool = _identity(True)
     eval_every: int = _record(75)
+    eval_early: bool = _record(True)
     batchstats_every: int = _record(150)
     checkpoint_every: int = _free(100)
     allow_mixed_environment: bool = _free(False)

@@ -32,7 +32,8 @@ def test_probe_steps(every, steps, expected):
     ],
 )
 def test_evaluation_steps(every, steps, expected):
-    assert evaluation_steps(every, steps) == expected
+    assert evaluation_steps(every, steps, True) == expected
+    assert evaluation_steps(every, steps, False) == {s for s in expected if s % every == 0 or s == steps}
 
 
 @pytest.mark.parametrize(
@@ -45,4 +46,4 @@ def test_evaluation_steps(every, steps, expected):
     ],
 )
 def test_batchstats_steps_are_evaluations(every, eval_every, steps, expected):
-    assert batchstats_steps(every, steps, evaluation_steps(eval_every, steps)) == expected
+    assert batchstats_steps(every, steps, evaluation_steps(eval_every, steps, True)) == expected

@@ -18,6 +18,7 @@ from plainres.models.branches import Attention, FeedForward, final_part, frame, 
 from plainres.models.connect import Place, add_fixup_biases, connect
 from plainres.models.layer import Kit, Layer, conv_kit, linear_kit
 from plainres.models.networks import (
+    ChannelsLast,
     ClassToken,
     GlobalAveragePool,
     ImageStem,
@@ -138,7 +139,7 @@ def _isotropic(
     (count,) = stages
     places = [Place(i, count, count, model.width, model.width) for i in range(count)]
     return Network(
-        prepare=nn.Identity() if spatial else nn.Flatten(),
+        prepare=ChannelsLast() if spatial else nn.Flatten(),
         stem=stem,
         blocks=[_block(kit, model, connection, place) for place in places],
         final=final_part(kit, model.placement, model.width),
@@ -160,11 +161,10 @@ def _staged(
     if model.name is Family.imagenet_resnet:
         op = nn.Conv2d(shape[0], model.width, kernel_size=7, stride=2, padding=3, bias=False)
         stem = _stem(kit, model, op, model.width)
-        prepare: nn.Module = nn.Identity()
         after: nn.Module | None = nn.MaxPool2d(3, stride=2, padding=1)
     else:
         stem = _stem(kit, model, kit.op(shape[0], model.width, 1), model.width)
-        prepare, after = nn.Identity(), None
+        after = None
     places, index, total, width_in = [], 0, sum(stages), model.width
     for stage, count in enumerate(stages):
         width = model.width * 2**stage
@@ -172,7 +172,7 @@ def _staged(
             places.append(Place(index, total, total, width_in, width, 2 if stage and i == 0 else 1))
             index, width_in = index + 1, width
     return Network(
-        prepare=prepare,
+        prepare=ChannelsLast(),
         stem=ImageStem(stem, after) if after is not None else stem,
         blocks=[_block(kit, model, connection, place) for place in places],
         final=final_part(kit, model.placement, width_in),

@@ -60,6 +60,16 @@ class Network(nn.Module):
         return [name for name, p in self.named_parameters() if id(p) in held]
 
 
+class ChannelsLast(nn.Module):
+    """The same images with the channels of a pixel side by side in memory, as convolutions are fastest.
+
+    Every layer after it keeps that order. With one channel both orders are one.
+    """
+
+    def forward(self, x_NCHW: torch.Tensor) -> torch.Tensor:
+        return x_NCHW.contiguous(memory_format=torch.channels_last)
+
+
 class ImageStem(nn.Module):
     """A first layer and the pooling after it."""
 

@@ -12,13 +12,13 @@ def probe_steps(every: int, steps: int) -> frozenset[int]:
     return frozenset(s for s in {0, steps - 1} | early | set(range(0, steps, every)) if s < steps)
 
 
-def evaluation_steps(every: int, steps: int) -> frozenset[int]:
+def evaluation_steps(every: int, steps: int, early: bool) -> frozenset[int]:
     """Numbers of updates after which the network is evaluated.
 
-    0, the 1-2-5 series up to ``every``, every ``every`` updates, and the final weights.
+    0, with ``early`` the 1-2-5 series up to ``every``, every ``every`` updates, and the final weights.
     """
-    early = {m * 10**k for m in (1, 2, 5) for k in range(len(str(every))) if m * 10**k < every}
-    return frozenset(s for s in {0, steps} | early | set(range(0, steps, every)) if s <= steps)
+    series = {m * 10**k for m in (1, 2, 5) for k in range(len(str(every))) if m * 10**k < every}
+    return frozenset(s for s in {0, steps} | (series if early else set()) | set(range(0, steps, every)) if s <= steps)
 
 
 def batchstats_steps(every: int, steps: int, evaluations: frozenset[int]) -> frozenset[int]:
