@@ -4,10 +4,7 @@ import gzip
 import hashlib
 import io
 import pickle
-import struct
 import tarfile
-import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +14,8 @@ from torchvision import datasets
 from plainres.data import dataset
 from plainres.options import DataName
 from plainres.schema import DataConf
+
+from files import idx, md5  # isort: skip
 
 
 @pytest.fixture(autouse=True)
@@ -34,15 +33,6 @@ def conf_of(tmp_path):
 @pytest.fixture
 def draw():
     return np.random.default_rng(0)
-
-
-def md5(path: Path) -> str:
-    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-
-
-def idx(array: np.ndarray) -> bytes:
-    """The format of MNIST's files: magic number, sides, bytes."""
-    return struct.pack(f">I{array.ndim}I", 0x800 + array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
 
 
 @pytest.fixture
@@ -107,11 +97,3 @@ def image_tree(tmp_path, draw):
                 Image.fromarray(x).save(root / name)
                 pixels[name] = x.transpose(2, 0, 1)
     return root, pixels
-
-
-def zipped(root: Path, target: Path, prefix: str = "") -> Path:
-    """A zip of a folder."""
-    with zipfile.ZipFile(target, "w") as archive:
-        for path in sorted(root.rglob("*")):
-            archive.write(path, f"{prefix}{path.relative_to(root).as_posix()}")
-    return target

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from filelock import FileLock
 
 from plainres.data.cache import Filled, Stored, Writer, cache_dir, stored
-from plainres.data.tree import looks_like
+from plainres.data.tree import looks_like, start_of
 from plainres.errors import UserError
 from plainres.options import DataName
 from plainres.schema import DataConf
@@ -183,7 +183,7 @@ def _fill(data: DataConf, source: Source, files: list[tuple[Archive, Path]], wri
     """Verify, unpack beside the cache, read through torchvision, check, and write the arrays."""
     intact = [path.name == archive.name and _intact(path, archive) for archive, path in files]
     for (archive, path), whole in zip(files, intact, strict=True):
-        start = path.open("rb").read(64) if path.is_file() else b"a folder"
+        start = start_of(path) if path.is_file() else b"a folder"
         if path.name == archive.name and not whole and (not start or start.lstrip()[:1] == b"<"):
             what = looks_like(start, ValueError())
             raise UserError(f"{path}: cannot be used ({what}); put the original file there, or delete it")

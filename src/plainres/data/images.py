@@ -39,7 +39,10 @@ def load_images(data: DataConf) -> Stored:
         _unpack_imagenet(root)
     tree = Tree(root)
     key = f"{tree.key()}/{data.size}/{data.val_share}"
-    return stored(cache_dir(data.cache_dir), str(data.name), key, lambda writer: _fill(tree, data, writer))
+    try:
+        return stored(cache_dir(data.cache_dir), str(data.name), key, lambda writer: _fill(tree, data, writer))
+    finally:
+        tree.close()
 
 
 def _unpack_imagenet(root: Path) -> None:

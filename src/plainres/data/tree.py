@@ -93,6 +93,11 @@ class Tree:
         """The file's bytes. Threads may read at once."""
         return self._zip.read(entry.name) if self._zip else (self.root / entry.name).read_bytes()
 
+    def close(self) -> None:
+        """Let go of the zip."""
+        if self._zip:
+            self._zip.close()
+
     def splits(self, val_share: float) -> tuple[list[str], dict[str, list[tuple[Entry, int]]]]:
         """Class names, and the images of ``train`` and ``val`` with their labels, by class and name.
 
@@ -171,9 +176,15 @@ def _is_image(name: str) -> bool:
     return not file.startswith(".") and f".{file.rpartition('.')[2].lower()}" in EXTENSIONS
 
 
+def start_of(path: Path) -> bytes:
+    """The first bytes of a file."""
+    with path.open("rb") as file:
+        return file.read(64)
+
+
 def looks_like(source: Path | bytes, error: Exception) -> str:
     """Why a file cannot be read, in words; a server's error page saved as data is the usual reason."""
-    start = source if isinstance(source, bytes) else source.open("rb").read(64)
+    start = source if isinstance(source, bytes) else start_of(source)
     if not start:
         return "it is empty"
     if start.lstrip()[:1] == b"<":
