@@ -5,10 +5,12 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
+from plainres.data.cache import Stored
 from plainres.data.dataset import Dataset, make_dataset
 from plainres.flat import FlatParameters
 from plainres.job import Outcome
@@ -18,7 +20,7 @@ from plainres.models.init import Draws
 from plainres.models.networks import Network
 from plainres.models.rules import rules_of, undecayed
 from plainres.pair import make_spec
-from plainres.schema import RunConf
+from plainres.schema import DataConf, RunConf
 from plainres.store import RunFolder, Study
 
 SMALL = {
@@ -167,3 +169,24 @@ def execute(study: Study) -> Callable[..., tuple[Outcome, RunFolder]]:
         return execute_job(spec, into, should_stop), into.run_folder(spec.name)
 
     return run
+
+
+SIDES = {"cifar10": (3, 32), "cifar100": (3, 32), "svhn": (3, 32), "imagenet": (3, 256), "image_folder": (3, 32)}
+
+
+@pytest.fixture
+def stand_in_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random images of the right shape for data sets that need files; the real readers have tests of their own."""
+
+    def read(data: DataConf) -> Stored:
+        channels, side = SIDES.get(str(data.name), (1, 28))
+        count, classes = (200, 10) if side < 200 else (20, 5)
+        draw = np.random.default_rng(0)
+        x = draw.integers(0, 256, (count, channels, side, side), np.uint8)
+        y = np.arange(count) % classes
+        names = [str(i) for i in range(classes)]
+        return Stored(x, y, x[:10], y[:10], names, "stand-in", True, [127.5] * channels, [73.9] * channels)
+
+    monkeypatch.setattr("plainres.data.images.load_images", read)
+    monkeypatch.setattr("plainres.data.archives.load_archives", read)
+    monkeypatch.setattr("plainres.data.dataset._last", None)

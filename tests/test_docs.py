@@ -32,6 +32,7 @@ def test_there_are_commands() -> None:
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if not c.startswith("--")])
+@pytest.mark.usefixtures("stand_in_images")
 def test_a_documented_command_is_valid(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[RunConf] = []
 

@@ -40,6 +40,7 @@ def expand(name: str) -> list[RunConf]:
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda p: p.stem)
+@pytest.mark.usefixtures("stand_in_images")
 def test_every_job_of_a_sweep_can_be_run(path: Path, tmp_path: Path) -> None:
     confs = [
         replace(conf, depth=SMALLER.get(path.stem, conf.depth), results_dir=str(tmp_path)) for conf in expand(path.stem)
