@@ -19,7 +19,8 @@ from plainres.probes.readings import Readings
 
 def mean_sample_grad_norm(grad: torch.Tensor, num_examples: float) -> torch.Tensor:
     """activation_grad_norm of a tensor from its gradient (N, …): a float32 scalar."""
-    return torch.linalg.vector_norm(grad.flatten(1), dim=1, dtype=torch.float32).mean() * num_examples
+    norms_N: torch.Tensor = torch.linalg.vector_norm(grad.flatten(1), dim=1, dtype=torch.float32)
+    return norms_N.mean() * num_examples
 
 
 def put_block_gain(readings: Readings, top: npt.NDArray[np.float32], bottom: npt.NDArray[np.float32]) -> None:

@@ -13,7 +13,6 @@ from plainres.flat import FlatParameters
 from plainres.probes.parameters import ParameterScopes
 from plainres.probes.readings import Readings
 
-
 Positions = dict[str, npt.NDArray[np.int64]]
 
 

@@ -32,7 +32,7 @@ class Readings:
         if len(bad):
             self.values[scope][metric] = [float(v) if np.isfinite(v) else None for v in array]
             reasons = [missing] * len(array) if isinstance(missing, str) else missing
-            why = {str(i): reasons[i] if np.isnan(array[i]) else "overflowed float32" for i in bad}
+            why = {str(i): reasons[int(i)] if np.isnan(array[i]) else "overflowed float32" for i in bad}
             self.reasons.setdefault(scope, {})[metric] = why
 
     def put_null(self, scope: str, metric: str, count: int, reason: str) -> None:

@@ -16,7 +16,6 @@ from plainres.probes.grad_norm import Positions
 from plainres.probes.parameters import ParameterScopes
 from plainres.probes.readings import Readings
 
-
 NO_WEIGHT = "‖W(t)‖ = 0"
 
 
