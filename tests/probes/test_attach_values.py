@@ -70,24 +70,17 @@ def timm_vit_twin(model, images, out):
     x = model.patch_embed(images)
     x = torch.cat([model.cls_token.expand(len(x), -1, -1), x], 1) + model.pos_embed
 
-    def attn(z):
+    def attn(block, z):
         return block.attn.proj(attention(*block.attn.qkv(z).chunk(3, -1), heads=block.attn.num_heads))
 
-    def mlp(z):
+    def mlp(block, z):
         return block.mlp.fc2(F.gelu(block.mlp.fc1(z)))
 
-    def scaled(f, scale):
-        return f * scale.gamma if hasattr(scale, "gamma") else f
-
     for block in model.blocks:
-        if isinstance(block, ResPostBlock):
-            parts = [(lambda z: block.norm1(attn(z)), None, block.drop_path1)]
-            parts.append((lambda z: block.norm2(mlp(z)), None, block.drop_path2))
-        else:
-            parts = [(lambda z: attn(block.norm1(z)), block.ls1, block.drop_path1)]
-            parts.append((lambda z: mlp(block.norm2(z)), block.ls2, block.drop_path2))
-        for branch, scale, drop in parts:
-            f = drop(scaled(branch(x), scale))
+        for branch, i in ((attn, 1), (mlp, 2)):
+            norm, drop = getattr(block, f"norm{i}"), getattr(block, f"drop_path{i}")
+            f = norm(branch(block, x)) if isinstance(block, ResPostBlock) else branch(block, norm(x))
+            f = drop(f * getattr(getattr(block, f"ls{i}", None), "gamma", 1))
             x = out.add(x, x, f, x + f)
     return model.head(model.norm(x)[:, 0])
 

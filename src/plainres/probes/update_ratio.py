@@ -38,8 +38,9 @@ def put_update_ratios(
     if "layer" in positions:
         layer = weights[positions["layer"]]
         grads = np.asarray(readings.values["layer"]["grad_norm"], dtype=np.float32)  # a null becomes NaN
-        missing_product = "weight_norm or grad_norm overflowed float32"
-        readings.put("layer", "weight_grad_product", layer * grads, missing=missing_product)
+        why = readings.reasons.get("layer", {}).get("grad_norm", {})
+        no_product = [why.get(str(i), "weight_norm or grad_norm overflowed float32") for i in range(len(layer))]
+        readings.put("layer", "weight_grad_product", layer * grads, missing=no_product)
 
 
 class UpdateRatio:

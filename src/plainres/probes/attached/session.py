@@ -114,10 +114,10 @@ class Attached:
 
     def _arm(self, loss_weight: float) -> None:
         self._measuring = True
-        scale = 1.0 if self._scaler is None else self._scaler.get_scale()
+        scale = None if self._scaler is None else self._scaler.get_scale()
         for site in self._norms:
             site.begin()
-        self._activations.arm(scale * loss_weight)
+        self._activations.arm((scale or 1.0) * loss_weight)
         self._grads.arm(scale)
         self._updates.arm()
         self._taps.arm()
