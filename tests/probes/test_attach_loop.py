@@ -298,6 +298,18 @@ def test_without_backward_pass_or_optimizer_the_forward_values_stand():
     assert all(v > 0 for v in values(probes, "weight_norm", "layer"))
 
 
+def test_reentrant_checkpointing_hides_gradients_but_not_the_forward_values():
+    model = seeded(resnet)
+    stage = model.layer2
+    probes = attach(model)
+    run_stage = stage.forward
+    stage.forward = lambda x: checkpoint(run_stage, x, use_reentrant=True)
+    with probes.measure(0):
+        train_step(model, sgd(model))
+    assert all(v > 0 for v in values(probes, "branch_ratio"))
+    assert [v is None for v in values(probes, "activation_grad_norm_output")] == [False, True, False, False]
+
+
 def test_checkpointing_repeats_a_forward_pass_that_is_not_measured_twice():
     class Checkpointed(ResNet):
         again = False

@@ -149,6 +149,10 @@ def test_settings_that_make_no_sense():
 def test_more_than_one_process_or_device_is_refused(monkeypatch):
     with pytest.raises(UserError, match="one process"):
         attach(nn.DataParallel(Net()), [SITE])
+    spread = Net()
+    spread.narrow.to("meta")
+    with pytest.raises(UserError, match="one process and device"):
+        attach(spread, [SITE])
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     with pytest.raises(UserError, match="one process"):

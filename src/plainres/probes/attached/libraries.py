@@ -119,7 +119,8 @@ def find_sites(model: nn.Module) -> list[Site]:
         if describe is not None:
             sites += describe(path, module)
     if not sites:
-        known = ", ".join(sorted({name.split(".")[0] + " " + name.split(".")[-1] for name in KNOWN}))
+        names = [name.split(".") for name, describe in KNOWN.items() if describe is not _refuse]
+        known = ", ".join(f"{parts[0]} {parts[-1]}" for parts in names)
         raise UserError(
             f"{type(model).__name__}: no block of a known kind found ({known}); "
             "give the (branch, shortcut) paths as blocks="

@@ -179,9 +179,8 @@ def attach(
         raise UserError(f"reduction={reduction!r}: give one of {', '.join(REDUCTIONS)}")
     if every < 1:
         raise UserError(f"every={every}: give 1 or more; 1 measures whatever is inside measure()")
-    if isinstance(model, nn.DataParallel) or (
-        torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
-    ):
+    spread = isinstance(model, nn.DataParallel) or len({p.device for p in model.parameters()}) > 1
+    if spread or (torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1):
         raise UserError(
             "attach: this model is trained by more than one device, and gradients are read before they are summed over "
             "them; measure in a run of one process and device"

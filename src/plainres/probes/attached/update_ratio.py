@@ -59,8 +59,9 @@ class ParameterUpdates:
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         found_inf = getattr(optimizer, "found_inf", None)  # how a scaler makes a fused optimizer skip its step
         for i, before in self._before.items():
-            after = self._parameters.tensors[i]
-            norms = torch.stack([_norm(before), _norm(after - before)])
+            weight_norm = _norm(before)
+            update = before.sub_(self._parameters.tensors[i])  # up to its sign; the copy is ours to overwrite
+            norms = torch.stack([weight_norm, _norm(update)])
             if found_inf is not None:
                 norms[1] = torch.where(found_inf.to(norms.device).squeeze() > 0, torch.nan, norms[1])
             self._norms[i] = norms
