@@ -6,7 +6,10 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+import pandas
 import pytest
+import torch
+import torchvision
 
 import run
 from plainres import cli
@@ -15,6 +18,7 @@ from plainres.job import Outcome
 from plainres.launch import pool, single
 from plainres.launch.prepare import prepare
 from plainres.launch.sweep import Sweep
+from plainres.probes import attach
 from plainres.schema import RunConf
 from plainres.store import Status, Study
 
@@ -77,3 +81,26 @@ def test_links_and_pictures_of_the_readme_exist() -> None:
     text = (ROOT / "README.md").read_text()
     links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
     assert links and all((ROOT / link).exists() for link in links), links
+
+
+@pytest.mark.parametrize("text", ["README.md", "docs/attach.md"])
+def test_the_example_of_attach_runs(text: str) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / text).read_text(), re.M | re.S)
+    example = next(b for b in blocks if "probes.measure" in b)
+    block = torchvision.models.resnet.BasicBlock
+    model = torchvision.models.resnet.ResNet(block, [1, 1, 1, 1], num_classes=4)
+    scope = {
+        "attach": attach,
+        "criterion": torch.nn.CrossEntropyLoss(),
+        "loader": [(torch.randn(4, 3, 16, 16), torch.arange(4))] * 3,
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "pandas": pandas,
+        "torch": torch,
+    }
+    exec(example, scope)
+    table = scope["table"]
+    columns = ["step", "scope", "layer_index", "layer_name", "metric", "value", "reason"]
+    assert list(table.columns) == columns and ", ".join(columns) in example
+    ratios = table[(table.metric == "branch_ratio") & (table.step == 2)]
+    assert list(ratios.layer_name) == ["layer1.0", "layer2.0", "layer3.0", "layer4.0"] and (ratios.value > 0).all()

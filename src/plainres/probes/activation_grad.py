@@ -10,10 +10,25 @@ the step whose backward pass it saw.
 """
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from plainres.models.block import Block
 from plainres.probes.readings import Readings
+
+
+def mean_sample_grad_norm(grad: torch.Tensor, num_examples: float) -> torch.Tensor:
+    """activation_grad_norm of a tensor from its gradient (N, …): a float32 scalar."""
+    norms_N: torch.Tensor = torch.linalg.vector_norm(grad.flatten(1), dim=1, dtype=torch.float32)
+    return norms_N.mean() * num_examples
+
+
+def put_block_gain(readings: Readings, top: npt.NDArray[np.float32], bottom: npt.NDArray[np.float32]) -> None:
+    """block_gain from activation_grad_norm at the blocks' inputs and outputs; NaN where either is."""
+    gain = np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)
+    no_gradient = "no gradient at the block's output"
+    reasons = [no_gradient if not b > 0 else "no gradient at the block's input" for b in bottom]
+    readings.put("block", "block_gain", gain, reasons)
 
 
 class ActivationGradNorm:
@@ -49,8 +64,7 @@ class ActivationGradNorm:
 
     def _hook(self, tensor: torch.Tensor, position: int) -> None:
         def keep(grad: torch.Tensor) -> None:
-            norms_N = torch.linalg.vector_norm(grad.flatten(1), dim=1, dtype=torch.float32)
-            self._norms[position] = norms_N.mean() * self._num_examples
+            self._norms[position] = mean_sample_grad_norm(grad, self._num_examples)
 
         tensor.register_hook(keep)
 
@@ -63,5 +77,4 @@ class ActivationGradNorm:
         top, bottom = norms[:-1], norms[1:]
         readings.put("block", "activation_grad_norm_input", top)
         readings.put("block", "activation_grad_norm_output", bottom)
-        gain = np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)
-        readings.put("block", "block_gain", gain, "no gradient at the block's output")
+        put_block_gain(readings, top, bottom)

@@ -38,12 +38,12 @@ class BranchNorms:
     def on_block(self, index: int, x: torch.Tensor, h: torch.Tensor | None, f: torch.Tensor, y: torch.Tensor) -> None:
         with torch.no_grad():
             self._added = h is not None
-            x_ND, f_ND, y_ND = (t.detach().flatten(1).float() for t in (x, f, y))
+            x_ND, f_ND, y_ND = (samples(t) for t in (x, f, y))
             norms = [torch.linalg.vector_norm(t, dim=1) for t in (x_ND, f_ND, y_ND)]
             if h is None:  # nothing is added; at a stage boundary x and F(x) differ in shape
                 norm_N, dot_N = norms[0], torch.zeros_like(norms[0])
             else:
-                h_ND = x_ND if h is x else h.detach().flatten(1).float()
+                h_ND = x_ND if h is x else samples(h)
                 norm_N = norms[0] if h is x else torch.linalg.vector_norm(h_ND, dim=1)
                 dot_N = (h_ND * f_ND).sum(1)
             drop = self._blocks[index].drop
@@ -58,26 +58,44 @@ class BranchNorms:
             raise RuntimeError(f"the branch probe never saw block {missed[0]} in a probed step")
         stacked = torch.stack([s for s in self._sums if s is not None]).cpu().numpy()
         self._sums = [None] * len(self._sums)
-        x_BN, f_BN, y_BN, h_BN, dot_BN, kept_BN = stacked.transpose(1, 0, 2)
-        for metric, norms in (("input_norm", x_BN), ("branch_norm", f_BN), ("output_norm", y_BN)):
-            readings.put("block", metric, norms.mean(1))
-        readings.put("block", "forward_gain", _mean_ratio(y_BN, x_BN)[0], "no input signal")
-        if self._added and not self._concat:
-            self._read_added(readings, f_BN, np.where(kept_BN > 0, h_BN, 0), dot_BN)
-            readings.put("block", "shortcut_norm", h_BN.mean(1))
-        else:
-            readings.put("block", "branch_over_input", _mean_ratio(f_BN, x_BN)[0], "no input signal")
-            for metric in _ADDED_METRICS:
-                readings.put_null("block", metric, len(x_BN), CONCATENATED if self._concat else NO_ADDITION)
+        unadded = None if self._added and not self._concat else CONCATENATED if self._concat else NO_ADDITION
+        put_branch_norms(readings, stacked, unadded)
 
-    def _read_added(self, readings: Readings, f_BN: Array, h_BN: Array, dot_BN: Array) -> None:
-        mean, low, high = _mean_ratio(f_BN, h_BN)
-        readings.put("block", "branch_ratio", mean, NO_SIGNAL)
-        readings.put("block", "branch_ratio_q10", low, NO_SIGNAL)
-        readings.put("block", "branch_ratio_q90", high, NO_SIGNAL)
-        readings.put("block", "branch_ratio_left_out", (h_BN == 0).sum(1))
-        cosine = _mean_ratio(dot_BN, f_BN * h_BN)[0]
-        readings.put("block", "branch_cosine", cosine, "branch or shortcut is 0 on every sample")
+
+def samples(tensor: torch.Tensor) -> torch.Tensor:
+    """(N, …) -> (N, D), detached, in float32."""
+    return tensor.detach().flatten(1).float()
+
+
+def put_branch_norms(readings: Readings, stacked_B6N: Array, unadded: str | None = None) -> None:
+    """All metrics of this file from per-sample numbers.
+
+    Args:
+        readings: where they are put.
+        stacked_B6N: for every block ‖x‖, ‖F‖, ‖y‖, ‖h‖, ⟨h, F⟩ and whether F was kept, for every sample.
+        unadded: why there is no residual ratio; None where F is added to h.
+    """
+    x_BN, f_BN, y_BN, h_BN, dot_BN, kept_BN = stacked_B6N.transpose(1, 0, 2)
+    for metric, norms in (("input_norm", x_BN), ("branch_norm", f_BN), ("output_norm", y_BN)):
+        readings.put("block", metric, norms.mean(1))
+    readings.put("block", "forward_gain", _mean_ratio(y_BN, x_BN)[0], "no input signal")
+    if unadded is None:
+        _put_added(readings, f_BN, np.where(kept_BN > 0, h_BN, 0), dot_BN)
+        readings.put("block", "shortcut_norm", h_BN.mean(1))
+    else:
+        readings.put("block", "branch_over_input", _mean_ratio(f_BN, x_BN)[0], "no input signal")
+        for metric in _ADDED_METRICS:
+            readings.put_null("block", metric, len(x_BN), unadded)
+
+
+def _put_added(readings: Readings, f_BN: Array, h_BN: Array, dot_BN: Array) -> None:
+    mean, low, high = _mean_ratio(f_BN, h_BN)
+    readings.put("block", "branch_ratio", mean, NO_SIGNAL)
+    readings.put("block", "branch_ratio_q10", low, NO_SIGNAL)
+    readings.put("block", "branch_ratio_q90", high, NO_SIGNAL)
+    readings.put("block", "branch_ratio_left_out", (h_BN == 0).sum(1))
+    cosine = _mean_ratio(dot_BN, f_BN * h_BN)[0]
+    readings.put("block", "branch_cosine", cosine, "branch or shortcut is 0 on every sample")
 
 
 _ADDED_METRICS = (

@@ -1,6 +1,11 @@
 """When things are measured. Early training moves fastest, so early points are log-spaced."""
 
 
+def is_due(step: int, every: int) -> bool:
+    """Whether a step (0-based) is 0, a power of two below ``every`` (1 or more), or a multiple of ``every``."""
+    return step % every == 0 or (step < every and step.bit_count() == 1)
+
+
 def probe_steps(every: int, steps: int) -> frozenset[int]:
     """Steps (0-based, before their update) in which the inside of the network is read.
 
@@ -8,8 +13,7 @@ def probe_steps(every: int, steps: int) -> frozenset[int]:
     """
     if every == 0:
         return frozenset()
-    early = {2**k for k in range(every.bit_length()) if 2**k < every}
-    return frozenset(s for s in {0, steps - 1} | early | set(range(0, steps, every)) if s < steps)
+    return frozenset(s for s in range(steps) if s == steps - 1 or is_due(s, every))
 
 
 def evaluation_steps(every: int, steps: int, early: bool) -> frozenset[int]:

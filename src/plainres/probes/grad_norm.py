@@ -4,11 +4,31 @@ L is the mean-reduced loss of the step's batch. Read after accumulation, reducti
 clipping, without weight decay; L2, float32. Belongs to the step whose update it is about to make.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 
 from plainres.flat import FlatParameters
 from plainres.probes.parameters import ParameterScopes
 from plainres.probes.readings import Readings
+
+Positions = dict[str, npt.NDArray[np.int64]]
+
+
+def put_grad_norms(
+    readings: Readings,
+    positions: Positions,
+    norms: npt.NDArray[np.float32],
+    numel: npt.NDArray[np.int64],
+    missing: Sequence[str],
+) -> None:
+    """grad_norm and grad_rms of every scope, from the norms and sizes of all parameters; NaN is null as said."""
+    rms = norms / np.sqrt(numel)
+    for scope, where in positions.items():
+        reasons = [missing[i] for i in where]
+        readings.put(scope, "grad_norm", norms[where], reasons)
+        readings.put(scope, "grad_rms", rms[where], reasons)
 
 
 class GradNorm:
@@ -25,7 +45,4 @@ class GradNorm:
 
     def read(self, readings: Readings) -> None:
         norms = self._norms.cpu().numpy()
-        rms = norms / np.sqrt(self._flat.numel)
-        for scope, positions in self._scopes.positions.items():
-            readings.put(scope, "grad_norm", norms[positions])
-            readings.put(scope, "grad_rms", rms[positions])
+        put_grad_norms(readings, self._scopes.positions, norms, self._flat.numel, ["not a number"] * len(norms))

@@ -30,14 +30,15 @@ def parameter_scopes(network: Network, flat: FlatParameters) -> ParameterScopes:
     names: dict[str, list[str]] = {"layer": layers}
     for name, _ in network.named_parameters():
         if name not in layers:
-            scope = "connection" if name in connection else _scope(name, norms)
+            scope = "connection" if name in connection else small_scope(name, norms)
             names.setdefault(scope, []).append(name)
     where = {name: i for i, name in enumerate(flat.names)}
     positions = {scope: np.array([where[n] for n in members]) for scope, members in names.items()}
     return ParameterScopes(names, positions)
 
 
-def _scope(name: str, norms: set[str]) -> str:
+def small_scope(name: str, norms: set[str]) -> str:
+    """Scope of a parameter that is no weight matrix, from its name and the names of the norm modules."""
     owner, _, leaf = name.rpartition(".")
     if owner in norms:
         return "norm_scale" if leaf == "weight" else "norm_shift"

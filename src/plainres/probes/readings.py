@@ -1,5 +1,6 @@
 """Values of one probed step, on their way to a row. A value that does not exist is null with a reason."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,20 @@ class Readings:
         self.values: dict[str, dict[str, Any]] = {}
         self.reasons: dict[str, dict[str, dict[str, str]]] = {}
 
-    def put(self, scope: str, metric: str, values: npt.ArrayLike, missing: str = "not a number") -> None:
-        """Keep an array; NaN means "does not exist, because ``missing``", and an infinity overflowed float32."""
+    def put(
+        self, scope: str, metric: str, values: npt.ArrayLike, missing: str | Sequence[str] = "not a number"
+    ) -> None:
+        """Keep an array; NaN means "does not exist, because ``missing``", and an infinity overflowed float32.
+
+        ``missing`` is one reason for all members of the scope, or one for each.
+        """
         array = np.ascontiguousarray(values, dtype=np.float32)
         self.values.setdefault(scope, {})[metric] = array
         bad = np.flatnonzero(~np.isfinite(array))
         if len(bad):
             self.values[scope][metric] = [float(v) if np.isfinite(v) else None for v in array]
-            why = {str(i): missing if np.isnan(array[i]) else "overflowed float32" for i in bad}
+            reasons = [missing] * len(array) if isinstance(missing, str) else missing
+            why = {str(i): reasons[int(i)] if np.isnan(array[i]) else "overflowed float32" for i in bad}
             self.reasons.setdefault(scope, {})[metric] = why
 
     def put_null(self, scope: str, metric: str, count: int, reason: str) -> None:

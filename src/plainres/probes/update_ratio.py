@@ -5,12 +5,42 @@ Null when ‖W(t)‖ = 0. Also weight_grad_product = weight_norm · grad_norm fo
 norm layers gradients scale as 1/‖W‖, and the product does not.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from plainres.flat import FlatParameters
+from plainres.probes.grad_norm import Positions
 from plainres.probes.parameters import ParameterScopes
 from plainres.probes.readings import Readings
+
+NO_WEIGHT = "‖W(t)‖ = 0"
+
+
+def put_update_ratios(
+    readings: Readings,
+    positions: Positions,
+    weights: npt.NDArray[np.float32],
+    updates: npt.NDArray[np.float32],
+    missing: Sequence[str],
+) -> None:
+    """weight_norm, update_ratio and weight_grad_product from ‖W(t)‖ and ‖W(t+1) − W(t)‖ of all parameters.
+
+    An update that is NaN is null as ``missing`` says; grad_norm has to be in the readings.
+    """
+    ratios = np.divide(updates, weights, out=np.full_like(weights, np.nan), where=weights > 0)
+    reasons = [NO_WEIGHT if weights[i] == 0 else missing[i] for i in range(len(weights))]
+    for scope, where in positions.items():
+        readings.put(scope, "weight_norm", weights[where])
+        readings.put(scope, "update_ratio", ratios[where], missing=[reasons[i] for i in where])
+    if "layer" in positions:
+        layer = weights[positions["layer"]]
+        grads = np.asarray(readings.values["layer"]["grad_norm"], dtype=np.float32)  # a null becomes NaN
+        why = readings.reasons.get("layer", {}).get("grad_norm", {})
+        no_product = [why.get(str(i), "weight_norm or grad_norm overflowed float32") for i in range(len(layer))]
+        readings.put("layer", "weight_grad_product", layer * grads, missing=no_product)
 
 
 class UpdateRatio:
@@ -32,13 +62,4 @@ class UpdateRatio:
 
     def read(self, readings: Readings) -> None:
         weights, updates = torch.stack([self._weight_norms, self._update_norms]).cpu().numpy()
-        nonzero = weights > 0
-        ratios = np.divide(updates, weights, out=np.full_like(weights, np.nan), where=nonzero)
-        for scope, positions in self._scopes.positions.items():
-            readings.put(scope, "weight_norm", weights[positions])
-            readings.put(scope, "update_ratio", ratios[positions], missing="‖W(t)‖ = 0")
-        layer = weights[self._scopes.positions["layer"]]
-        grads = np.asarray(readings.values["layer"]["grad_norm"], dtype=np.float32)  # a null becomes NaN
-        readings.put(
-            "layer", "weight_grad_product", layer * grads, missing="weight_norm or grad_norm overflowed float32"
-        )
+        put_update_ratios(readings, self._scopes.positions, weights, updates, ["not a number"] * len(weights))
