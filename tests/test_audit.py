@@ -5,12 +5,13 @@ import pytest
 import torch
 from torch import nn
 
-import plainres.audit as module
-from plainres.audit import audit, compare, record_operations, sign
+import plainres.signature as module
+from plainres.audit import audit, compare
 from plainres.data.dataset import make_dataset
 from plainres.models.families import build
 from plainres.models.parts import Add, ConnectionPart
 from plainres.schema import ConnectionConf
+from plainres.signature import record_operations, sign
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from plainres.audit import audit
 from plainres.data.dataset import make_dataset
 from plainres.errors import UserError
 from plainres.models.families import build, stage_blocks
-from plainres.models.parts import PoolPad, Projection, ZeroPad
+from plainres.models.shortcuts import Pad, Projection
 
 OPTION_A = {8: 75_290, 14: 172_506, 20: 269_722, 32: 464_154, 44: 658_586, 50: 755_802, 56: 853_018, 98: 1_533_530,
             104: 1_630_746, 110: 1_727_962, 1202: 19_421_274}  # fmt: skip
@@ -44,8 +44,8 @@ def test_option_b_adds_2752(make_preset, depth):
 
 def test_stages_and_shapes(make_preset):
     network = cifar(make_preset, "residual", 20)
-    assert [type(b.shortcut).__name__ for b in network.blocks] == [*["Identity"] * 3, "ZeroPad", *["Identity"] * 2,
-                                                                    "ZeroPad", *["Identity"] * 2]  # fmt: skip
+    assert [type(b.shortcut).__name__ for b in network.blocks] == [*["Identity"] * 3, "Pad", *["Identity"] * 2,
+                                                                    "Pad", *["Identity"] * 2]  # fmt: skip
     seen = []
     x = torch.empty(2, 3, 32, 32, device="meta")
     x = network.stem(x)
@@ -109,15 +109,15 @@ def test_images_that_are_too_small_are_refused(make_preset):
 
 def test_zero_pad_by_hand():
     x = torch.arange(1.0, 17.0).view(1, 1, 4, 4)
-    y = ZeroPad(1, 2)(x)
+    y = Pad(1, 2, pool=False)(x)
     assert y.tolist() == [[[[1.0, 3.0], [9.0, 11.0]], [[0.0, 0.0], [0.0, 0.0]]]]
 
 
 def test_pool_pad_by_hand():
     x = torch.arange(1.0, 17.0).view(1, 1, 4, 4)
-    y = PoolPad(1, 2)(x)
+    y = Pad(1, 2, pool=True)(x)
     assert y.tolist() == [[[[3.5, 5.5], [11.5, 13.5]], [[0.0, 0.0], [0.0, 0.0]]]]
-    odd = PoolPad(0, 2)(torch.arange(1.0, 10.0).view(1, 1, 3, 3))  # means of the pixels that are there
+    odd = Pad(0, 2, pool=True)(torch.arange(1.0, 10.0).view(1, 1, 3, 3))  # means of the pixels that are there
     assert odd.tolist() == [[[[3.0, 4.5], [7.5, 9.0]]]]
 
 
@@ -166,8 +166,8 @@ def images():
 
 
 @pytest.mark.parametrize(("boundary", "words"), [
-    ("zero_pad", "shortcut of block 1, 2 is not the identity (ZeroPad, 0 parameters)"),
-    ("pool", "shortcut of block 1, 2 is not the identity (PoolPad, 0 parameters)"),
+    ("zero_pad", "shortcut of block 1, 2 is not the identity (Pad, 0 parameters)"),
+    ("pool", "shortcut of block 1, 2 is not the identity (Pad, 0 parameters)"),
     ("projection", "shortcut of block 1, 2 is not the identity (Projection, 432 parameters); "
                    "projection shortcuts change the claim"),
 ])  # fmt: skip

@@ -71,7 +71,7 @@ DEEPNORM = [(1, 2**0.25, 8**-0.25), (6, 12**0.25, 48**-0.25), (18, 36**0.25, 144
 @pytest.mark.parametrize(("layers", "alpha", "beta"), DEEPNORM)
 def test_deepnorm_of_an_encoder_of_n_layers(make_preset, layers, alpha, beta):
     conf = make_preset("deepnorm", "transformer", {"depth": layers})
-    assert [b.shortcut.factor for b in meta(conf).blocks] == pytest.approx([alpha] * 2 * layers)
+    assert [b.shortcut.alpha for b in meta(conf).blocks] == pytest.approx([alpha] * 2 * layers)
     rules = rules_of(conf)
     assert rules.value_factor() == pytest.approx(beta)
     for name in ("blocks.0.branch.proj.weight", "blocks.1.branch.fc1.weight", "blocks.1.branch.fc2.weight"):
@@ -83,15 +83,15 @@ def test_deepnorm_of_an_encoder_of_n_layers(make_preset, layers, alpha, beta):
 
 def test_deepnorm_of_one_block(make_preset):
     conf = make_preset("deepnorm", "mlp", {"depth": 4})
-    assert meta(conf).blocks[0].shortcut.factor == 1 and rules_of(conf).value_factor() == pytest.approx(4**-0.25)
+    assert meta(conf).blocks[0].shortcut.alpha == 1 and rules_of(conf).value_factor() == pytest.approx(4**-0.25)
 
 
 def test_layernorm_scaling_counts_layers_from_1(make_preset):
     network = meta(make_preset("layernorm_scaling", "mlp", {"depth": 8}))
-    assert [b.pre_scale.factor for b in network.blocks] == pytest.approx([1, 2**-0.5, 3**-0.5])
+    assert [b.pre_scale.alpha for b in network.blocks] == pytest.approx([1, 2**-0.5, 3**-0.5])
     network = meta(make_preset("layernorm_scaling", "vit", {"depth": 3}))
-    assert [b.pre_scale.factor for b in network.blocks] == pytest.approx([1, 1, *[2**-0.5] * 2, *[3**-0.5] * 2])
-    assert meta(make_preset("layernorm_scaling", "mlp", {"depth": 4})).blocks[0].pre_scale.factor == 1
+    assert [b.pre_scale.alpha for b in network.blocks] == pytest.approx([1, 1, *[2**-0.5] * 2, *[3**-0.5] * 2])
+    assert meta(make_preset("layernorm_scaling", "mlp", {"depth": 4})).blocks[0].pre_scale.alpha == 1
 
 
 @pytest.mark.parametrize(("m", "depth", "branches"), [(2, 4, 1), (2, 50, 24), (3, 5, 1), (3, 50, 16), (4, 34, 8)])

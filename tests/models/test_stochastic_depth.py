@@ -8,7 +8,8 @@ from timm.layers import DropPath
 
 from plainres.models.connect import Place, connect
 from plainres.models.layer import linear_kit
-from plainres.models.parts import DropoutShortcut, StochasticDepth, survival_of
+from plainres.models.scales import StochasticDepth, survival_of
+from plainres.models.shortcuts import DropoutShortcut
 from plainres.options import Activation, Boundary, Drop, DropScaling, DropUnit, Norm, Shortcut
 from plainres.schema import ConnectionConf
 

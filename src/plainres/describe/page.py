@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from plainres.audit import boundary_words
 from plainres.config import compose, conf_dir
 from plainres.data import load
 from plainres.data.dataset import Dataset
@@ -20,11 +19,14 @@ from plainres.models.families import build, num_branches
 from plainres.models.init import Draws
 from plainres.models.layer import BatchNorm
 from plainres.models.networks import Network
-from plainres.models.parts import ConnectionPart, DropoutShortcut, StochasticDepth
+from plainres.models.parts import ConnectionPart
 from plainres.models.rules import rules_of, undecayed
+from plainres.models.scales import StochasticDepth
+from plainres.models.shortcuts import DropoutShortcut
 from plainres.options import Boundary, Merge, Placement, Recipe, Shortcut
 from plainres.pair import kind_of
 from plainres.schema import RunConf
+from plainres.signature import boundary_words
 
 NET = ["model=mlp", "depth=10"]  # 4 blocks of width 64: what every number on the page is measured on
 SHOWN = 1  # the block that is drawn: neither the first nor the last

@@ -18,8 +18,9 @@ import torch
 from torch import nn
 
 from plainres.models.layer import NORMS, BatchNorm
-from plainres.models.parts import FixupScale, Gate, LearnedScale
+from plainres.models.parts import Gate
 from plainres.models.rules import Rules
+from plainres.models.scales import FixupScale, LearnedScale
 from plainres.options import Activation, Init
 from plainres.schema import ModelConf
 from plainres.seeding import generator

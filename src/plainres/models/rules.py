@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from plainres.models.families import num_branches
-from plainres.models.parts import DEPTH_RULES, FixupBias, FixupScale, Gate, LearnedScale
+from plainres.models.parts import Gate
+from plainres.models.scales import DEPTH_RULES, FixupBias, FixupScale, LearnedScale
 from plainres.options import OptimizerName, Recipe, ZeroInit
 from plainres.schema import ConnectionConf, RunConf
 
