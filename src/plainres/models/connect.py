@@ -63,6 +63,7 @@ def connect(conf: ConnectionConf, kit: Kit, place: Place, boundary: Boundary) ->
         layer = place.index * place.layers // place.branches + 1
         connection.pre_scale = FixedScale(1 / math.sqrt(layer))
     if conf.gate is not GateForm.none:
+        # Of x as it comes in, with the block's stride: g has the shape of the output at a stage boundary, too.
         connection.gate = Gate(kit.pointwise(place.width_in, place.width, place.stride, True), conf.gate_bias)
         connection.carry = None if conf.gate is GateForm.branch_only else Carry()
         connection.keep = None if conf.gate is GateForm.shortcut_only else Keep()
