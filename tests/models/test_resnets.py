@@ -202,3 +202,17 @@ def test_resnet18_equals_torchvisions_in_forward_and_gradients(make_preset, make
     for name, p in network.named_parameters():
         expected = partners[id(p)].grad
         assert (p.grad - expected).norm() <= 1e-3 * expected.norm() + 1e-7, name
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_resnet34_equals_torchvisions_in_forward(make_preset, make_network, training):
+    conf = make_preset("residual", "imagenet_resnet", {"depth": 34, "model.width": 64})
+    network = make_network(conf, (3, 64, 64), 10).train(training)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        theirs = torchvision.models.resnet34(num_classes=10).train(training)
+    copy_from_torchvision(network, theirs, (3, 4, 6, 3))
+    x = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        mine, other = network(x), theirs(x)
+    assert torch.allclose(mine, other, rtol=1e-4, atol=1e-4 * other.abs().max().item()) and other.std() > 0
