@@ -259,3 +259,5 @@ def test_rules_are_declared_beside_parts(make_preset, images):
     conf = make_preset("fixup", "mlp", {"trainer.batch": 8})
     declared = audit(conf, images)["declared"]
     assert any(d.startswith("connection_rules: fixup: branch draws × 0.7071") for d in declared)
+    (extra,) = [d for d in declared if d.startswith("connection_parameters")]
+    assert " 12 parameters" in extra, "5 a block, and one each in the stem and before the head"

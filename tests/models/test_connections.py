@@ -363,6 +363,42 @@ def test_fixup_starts_with_branches_and_logits_at_0(make_preset, make_network):
     assert network(torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(0))).abs().max() == 0
 
 
+@pytest.mark.parametrize("family", ["mlp", "cnn"])
+def test_a_whole_fixup_network_by_hand_with_gradients(make_preset, make_network, family):
+    """Scalar biases outside the blocks, too: between the stem's layer and its activation, and before the head."""
+    network = make_network(make_preset("fixup", family, PLACE | {"depth": 4})).double()
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in network.parameters():
+            p.copy_(torch.randn(p.shape, generator=draw, dtype=torch.float64))
+    k = Hand(network, family)
+    block = Hand(network.blocks[0], family)
+    block.p = {n.removeprefix("blocks.0."): p for n, p in k.p.items()}
+
+    def expected(x):
+        x = x if family == "cnn" else x.flatten(1)
+        x = torch.tanh(k.map(x, "stem.op") + k.p["stem.before_act.bias"])
+        y = fixup(block, x)
+        pooled = y.mean((2, 3)) if family == "cnn" else y
+        return (pooled + k.p["before_head.bias"]) @ k.p["head.weight"].T + k.p["head.bias"]
+
+    x = torch.randn(5, 1, 4, 4, generator=draw, dtype=torch.float64)
+    weights = torch.randn(5, 3, generator=draw, dtype=torch.float64)
+    found = value_and_gradients(network, x, weights, list(network.parameters()))
+    by_hand = value_and_gradients(expected, x, weights, list(k.p.values()))
+    for name, a, b in zip(["y", "x", *k.p], found, by_hand, strict=True):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-11) and a.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("family", ["mlp", "cnn", "cifar_resnet"])
+def test_only_fixup_has_scalars_outside_the_blocks(make_preset, family):
+    for connection in ("plain", "residual", "fixup"):
+        conf = make_preset(connection, family, {"model.norm": "none"})
+        network = build(conf.model, conf.connection, conf.depth, (1, 8, 8), 3)
+        outside = [n for n in network.connection_parameters() if not n.startswith("blocks.")]
+        assert outside == (["stem.before_act.bias", "before_head.bias"] if connection == "fixup" else [])
+
+
 def test_a_highway_with_a_negative_bias_mostly_carries(make_preset, make_network):
     x = trunk("mlp", 6, 200)
     values = {"model.placement": "none"}

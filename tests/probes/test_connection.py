@@ -86,7 +86,7 @@ def per_sample(tensor):
 def branch_of(block, x):
     """F(x), before anything that the connection does."""
     f = x if block.pre is None else block.pre(x)
-    f = f if block.pre_scale is None else block.pre_scale.factor * f
+    f = f if block.pre_scale is None else block.pre_scale.alpha * f
     f = block.branch(f)
     return f if block.out is None else block.out(f)
 

@@ -139,23 +139,34 @@ def _rows(network: Network, shapes: dict[nn.Module, str]) -> list[Row]:
         assert isinstance(block, Block)
         row = _block_row(block, shapes[block], counted)
         groups.setdefault(repr(row), (row, []))[1].append(block.index)
-    rows = [_part_row("stem", network.stem, shapes)]
+    rows = [_part_row("stem", [network.stem], shapes)]
     for row, indices in groups.values():
         row.where = index_text(indices)
         rows.append(row)
-    ends = {"final": network.final, "pool": network.pool, "head": network.head}
-    return rows + [_part_row(name, part, shapes) for name, part in ends.items() if branch_steps(part)]
+    before = [] if network.before_head is None else [network.before_head]
+    ends = {"final": [network.final], "pool": [network.pool], "head": [*before, network.head]}
+    return rows + [_part_row(name, parts, shapes) for name, parts in ends.items() if branch_steps(parts[-1])]
 
 
-def _part_row(name: str, part: nn.Module, shapes: dict[nn.Module, str]) -> Row:
-    return Row(name, shapes[part], sum(p.numel() for p in part.parameters()), 0, "", [", ".join(branch_steps(part))])
+def _part_row(name: str, parts: list[nn.Module], shapes: dict[nn.Module, str]) -> Row:
+    """Stem or end of a network: its last part is the model's, before which a recipe may have put one of its own."""
+    sizes = {id(p): p.numel() for part in parts for p in part.parameters()}
+    brought = sum(sizes[key] for key in _brought(parts))
+    steps = [step for part in parts for step in branch_steps(part)]
+    return Row(name, shapes[parts[-1]], sum(sizes.values()) - brought, brought, "", [", ".join(steps)])
+
+
+def _brought(parts: list[nn.Module]) -> set[int]:
+    """Which parameters belong to a connection, by id."""
+    held = [m for part in parts for m in part.modules() if isinstance(m, ConnectionPart)]
+    return {id(p) for part in held for p in part.parameters()}
 
 
 def _block_row(block: Block, shapes: str, counted: set[int]) -> Row:
     """``counted`` keeps the parameters of earlier blocks, so that a shared scale counts once."""
     fresh = {id(p): p.numel() for p in block.parameters() if id(p) not in counted}
     counted.update(fresh)
-    held = {id(p) for m in block.modules() if isinstance(m, ConnectionPart) for p in m.parameters()}
+    held = _brought([block])
     brought = sum(size for key, size in fresh.items() if key in held)
     shortcut = "none" if block.shortcut is None else part_words(block.shortcut).step
     inside = ", ".join(branch_steps(block.branch))

@@ -132,7 +132,9 @@ _KNOWN: dict[type[nn.Module], Callable[[Any], Words]] = {
     shortcuts.DropoutShortcut: _dropout,
     scales.FixedScale: _fixed,
     scales.LearnedScale: _learned,
-    scales.FixupScale: lambda part: Words(lambda f: f"α·{f} + b", "× α + b", "α from 1, b from 0, both learned"),
+    scales.FixupScale: lambda part: Words(
+        lambda f: f"α·{f} + b", "× α + b", "α from 1, every b from 0: learned scalars"
+    ),
     scales.StochasticDepth: _drop,
     parts.Gate: _gate,
     parts.Keep: lambda part: Words(lambda f: f"g(x)⊙{f}", "× g"),

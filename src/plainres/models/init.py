@@ -56,7 +56,7 @@ class Draws:
         value = self.draw(name, shape)
         if name.endswith("qkv.weight"):
             value[2 * shape[0] // 3 :] *= self._rules.value_factor()
-        factor = self._rules.draw_factor(name)
+        factor = self._rules.draw_factor(name, shape)
         return value if factor == 1 else value * factor
 
     def hashes(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -9,14 +10,16 @@ from torch import nn
 from plainres.models.families import num_branches
 from plainres.models.parts import Gate
 from plainres.models.scales import DEPTH_RULES, FixupBias, FixupScale, LearnedScale
-from plainres.options import OptimizerName, Recipe, ZeroInit
+from plainres.options import Init, OptimizerName, Recipe, ZeroInit
 from plainres.schema import ConnectionConf, RunConf
+
+_FIXUP_SCALARS = (".before_op.bias", ".before_act.bias", "before_head.bias", ".scale.alpha", ".scale.bias")
 
 
 def rules_of(conf: RunConf) -> "Rules":
     """The rules of a run's connection."""
     branches = num_branches(conf.model, conf.depth)
-    return Rules(conf.connection, branches, conf.model.branch_layers, conf.optimizer.name)
+    return Rules(conf.connection, branches, conf.model.branch_layers, conf.model.init, conf.optimizer.name)
 
 
 def undecayed(network: nn.Module) -> frozenset[str]:
@@ -34,16 +37,18 @@ class Rules:
         conf: the connection.
         branches: L.
         branch_layers: m, weighted layers of a branch.
+        init: Fixup's factor depends on it.
         optimizer: learning-rate rules of depth_mup depend on it.
     """
 
     conf: ConnectionConf
     branches: int
     branch_layers: int
+    init: Init
     optimizer: OptimizerName
 
-    def draw_factor(self, name: str) -> float:
-        """The declared factor on the initial draw of a parameter."""
+    def draw_factor(self, name: str, shape: Sequence[int]) -> float:
+        """The declared factor on the initial draw of a parameter of this shape."""
         conf, last = self.conf, self._is_last_weight(name)
         if conf.zero_init is ZeroInit.last_weight and last:
             return 0.0
@@ -53,10 +58,20 @@ class Rules:
             if last or name == "head.weight":
                 return 0.0
             inner = ".branch." in name and name.endswith("weight")
-            return float(self.branches ** (-1 / (2 * self.branch_layers - 2))) if inner else 1.0
+            return self._fixup_factor() * self._to_fan_out(shape) if inner else 1.0
         if conf.recipe is Recipe.deepnorm and ".branch." in name and name.endswith("weight") and ".qkv" not in name:
             return DEPTH_RULES["deepnorm_beta"](self.branches)
         return 1.0
+
+    def _fixup_factor(self) -> float:
+        return float(self.branches ** (-1 / (2 * self.branch_layers - 2)))
+
+    def _to_fan_out(self, shape: Sequence[int]) -> float:
+        """What makes √(2/fan_in) the paper's √(2/fan_out) = √(2/(k²·C_out)); 1 where a block keeps its width.
+
+        Both arms share the draw, so the paper's choice is a factor on it. Other rules of init are not by fan_in.
+        """
+        return math.sqrt(shape[1] / shape[0]) if self.init is Init.he else 1.0
 
     def value_factor(self) -> float:
         """DeepNorm's β on the value rows of a joint query-key-value weight."""
@@ -64,9 +79,7 @@ class Rules:
 
     def lr_factor(self, name: str) -> float:
         """The declared factor on the learning rate of a parameter."""
-        if self.conf.recipe is Recipe.fixup and (
-            name.endswith((".before_op.bias", ".before_act.bias", ".scale.alpha", ".scale.bias"))
-        ):
+        if self.conf.recipe is Recipe.fixup and name.endswith(_FIXUP_SCALARS):
             return 0.1
         hidden = ".branch." in name and name.endswith("weight")
         if self.conf.recipe is Recipe.depth_mup and self.optimizer is OptimizerName.adamw and hidden:
@@ -79,8 +92,11 @@ class Rules:
         if conf.zero_init is not ZeroInit.none:
             words.append(f"zero_init={conf.zero_init}: these draws are multiplied by 0")
         if conf.recipe is Recipe.fixup:
-            factor = self.branches ** (-1 / (2 * self.branch_layers - 2))
-            words.append(f"fixup: branch draws × {factor:.4g}, last weights and head × 0, scalars at lr × 0.1")
+            wider = " (× √(fan_in/fan_out) where the width changes)" if self.init is Init.he else ""
+            words.append(
+                f"fixup: branch draws × {self._fixup_factor():.4g}{wider}, last weight of each branch and head × 0, "
+                "scalars at lr × 0.1"
+            )
         if conf.recipe is Recipe.deepnorm:
             words.append(f"deepnorm: feed-forward, value and output draws × {self.value_factor():.4g}")
         if conf.recipe is Recipe.depth_mup:

@@ -63,7 +63,9 @@ class LearnedScale(ConnectionPart):
 
 
 class FixupBias(ConnectionPart):
-    """x + b with a scalar b from 0 (Fixup, arXiv 1901.09321): before each layer and each activation of a branch."""
+    """x + b with a scalar b from 0 (Fixup, arXiv 1901.09321): before each layer and each activation of a branch,
+    between the stem's layer and its activation, and before the head, as in the authors' code.
+    """
 
     def __init__(self) -> None:
         super().__init__()
