@@ -224,16 +224,38 @@ def test_fixups_scalars_learn_at_a_tenth(make_preset, make_network, make_flat, n
     assert all(g["lr"] == 0.5 for n, g in groups.items() if n not in slow)
 
 
-@pytest.mark.parametrize("family", ["mlp", "transformer"])
-def test_depth_mup_slows_branch_weights_under_adamw_only(make_preset, make_network, make_flat, family):
-    conf = make_preset("depth_mup", family, {"optimizer.name": "adamw", "depth": 8})
+SLOWED = {  # what stands in block 0 and learns at lr/√L, and what does not: weights and vectors of the branch alike
+    ("mlp", "post_activation"): (["branch.0.op.weight", "branch.0.norm.weight", "branch.0.norm.bias",
+                                  "branch.1.op.weight", "branch.1.norm.weight", "branch.1.norm.bias"], []),
+    ("cnn", "sandwich"): (["pre.weight", "pre.bias", "branch.0.op.weight", "branch.1.op.weight",
+                           "out.weight", "out.bias"], []),
+    ("transformer", "pre_norm"): (["pre.weight", "pre.bias", "branch.qkv.weight", "branch.qkv.bias",
+                                   "branch.proj.weight", "branch.proj.bias"], []),
+    ("vit", "post_norm"): (["branch.qkv.weight", "branch.qkv.bias", "branch.proj.weight", "branch.proj.bias"],
+                           ["post.weight", "post.bias"]),  # the trunk's own norm
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "placement"), SLOWED)
+def test_depth_mup_slows_all_of_a_branch_under_adamw_only(make_preset, make_network, make_flat, family, placement):
+    values = {"depth": 8, "model.placement": placement}
+    conf = make_preset("depth_mup", family, values | {"optimizer.name": "adamw"})
     branches = num_branches(conf.model, conf.depth)
     _, groups = optimized(make_network, make_flat, conf)
+    slowed, others = SLOWED[family, placement]
+    assert {n for n in groups if n.startswith("blocks.0.")} == {f"blocks.0.{n}" for n in [*slowed, *others]}
     for name, group in groups.items():
-        hidden = ".branch." in name and name.endswith("weight")
-        assert group["lr"] == pytest.approx(0.5 / math.sqrt(branches) if hidden else 0.5), name
-    _, groups = optimized(make_network, make_flat, make_preset("depth_mup", family, {"depth": 8}))
+        inside = name.startswith("blocks.") and ".post." not in name
+        assert group["lr"] == pytest.approx(0.5 / math.sqrt(branches) if inside else 0.5), name
+    assert all(groups[f"blocks.0.{n}"]["lr"] < 0.5 for n in slowed) and groups["head.weight"]["lr"] == 0.5
+    _, groups = optimized(make_network, make_flat, make_preset("depth_mup", family, values))
     assert {g["lr"] for g in groups.values()} == {0.5}
+
+
+def test_depth_mup_leaves_projections_at_a_boundary_alone(make_preset, make_network, make_flat):
+    values = {"model.boundary": "projection", "optimizer.name": "adamw"}
+    _, groups = optimized(make_network, make_flat, make_preset("depth_mup", "cifar_resnet", values))
+    assert {g["lr"] for n, g in groups.items() if ".shortcut." in n} == {0.5}, "they are the trunk, not a branch"
 
 
 @pytest.mark.parametrize("decay", list(DecayRule))
@@ -326,9 +348,9 @@ def test_what_is_declared_is_said(make_preset):
         "last weight of each branch and head × 0, scalars at lr × 0.1"
     ]
     assert said["deepnorm"] == ["deepnorm: feed-forward, value and output draws × 0.5"]
-    assert said["depth_mup"] == ["depth_mup: branch weights at lr × 1"]
+    assert said["depth_mup"] == ["depth_mup: with sgd no learning rate of its own"]
     adamw = rules_of(make_preset("depth_mup", values={"depth": 10, "optimizer.name": "adamw"})).declared()
-    assert adamw == ["depth_mup: branch weights at lr × 0.5"]
+    assert adamw == ["depth_mup: branches at lr × 0.5"]
 
 
 def test_one_region_without_rules(make_network, make_conf):

@@ -15,6 +15,11 @@ from plainres.schema import ConnectionConf, RunConf
 
 _FIXUP_SCALARS = (".before_op.bias", ".before_act.bias", "before_head.bias", ".scale.alpha", ".scale.bias")
 
+# Depth-µP: an adaptive step moves every number by about lr, whatever its gradient; L branches of weight 1/√L that move
+# together change the trunk by L·lr/√L, so lr/√L keeps the change independent of depth. The paper states it for weights;
+# the argument is the same for biases and for the norms of a branch, and CompleteP (arXiv 2505.01618) treats them so.
+_IN_BRANCH = re.compile(r"blocks\.\d+\.(pre|branch|out)\.")
+
 
 def rules_of(conf: RunConf) -> "Rules":
     """The rules of a run's connection."""
@@ -81,10 +86,8 @@ class Rules:
         """The declared factor on the learning rate of a parameter."""
         if self.conf.recipe is Recipe.fixup and name.endswith(_FIXUP_SCALARS):
             return 0.1
-        hidden = ".branch." in name and name.endswith("weight")
-        if self.conf.recipe is Recipe.depth_mup and self.optimizer is OptimizerName.adamw and hidden:
-            return DEPTH_RULES["depth_mup"](self.branches)
-        return 1.0
+        slowed = self.conf.recipe is Recipe.depth_mup and self.optimizer is OptimizerName.adamw
+        return DEPTH_RULES["depth_mup"](self.branches) if slowed and _IN_BRANCH.match(name) else 1.0
 
     def declared(self) -> list[str]:
         """What differs from the partner beside parts and operations, in words."""
@@ -100,8 +103,11 @@ class Rules:
         if conf.recipe is Recipe.deepnorm:
             words.append(f"deepnorm: feed-forward, value and output draws × {self.value_factor():.4g}")
         if conf.recipe is Recipe.depth_mup:
-            lr = 1 / math.sqrt(self.branches) if self.optimizer is OptimizerName.adamw else 1
-            words.append(f"depth_mup: branch weights at lr × {lr:.4g}")
+            lr = DEPTH_RULES["depth_mup"](self.branches)
+            adamw = self.optimizer is OptimizerName.adamw
+            words.append(
+                f"depth_mup: {f'branches at lr × {lr:.4g}' if adamw else 'with sgd no learning rate of its own'}"
+            )
         return words
 
     def _is_last_weight(self, name: str) -> bool:
