@@ -4,12 +4,34 @@ It compares the signatures of both arms: the draw of every parameter, the sequen
 schedule and budget, and the ordered operations of a forward pass.
 """
 
+import re
 from typing import Any
 
 from plainres.data.dataset import Dataset
 from plainres.pair import partner_of
 from plainres.schema import RunConf
 from plainres.signature import Signature, arm_signature, digest, setting_group
+
+# What torch's operations are for a reader; None: moves or converts numbers without computing any.
+_WORDS = {
+    "add": "addition",
+    "mul": "multiplication",
+    "div": "division",
+    "rsub": "subtraction from a number",
+    "mm": "linear map",
+    "addmm": "linear map",
+    "native_batch_norm": "batch norm",
+    "native_layer_norm": "layer norm",
+    "native_group_norm": "layer norm",
+    "cat": "concatenation",
+    "slice": "subsampling",
+    "avg_pool2d": "average pooling",
+    "constant_pad_nd": "zero padding",
+    "rand": "random numbers",
+    "lt": "comparison",
+    "ge": "comparison",
+    **dict.fromkeys(("t", "view", "_unsafe_view", "expand", "empty", "_to_copy")),
+}
 
 
 def compare(mine: Signature, partner: Signature) -> list[dict[str, Any]]:
@@ -18,7 +40,8 @@ def compare(mine: Signature, partner: Signature) -> list[dict[str, Any]]:
     shared = [{n: h for n, h in s.draws.items() if n not in s.connection_parameters} for s in (mine, partner)]
     checks = [_check("parameters", mine.num_parameters - extra[0], partner.num_parameters - extra[1])]
     if any(extra):
-        why = f"the connection brings {extra[0]} parameters here, {extra[1]} in the partner"
+        here, there = (f"{size:,}" if size else "none" for size in extra)
+        why = f"{here} here, {there} in the partner"
         checks.append(_check("connection_parameters", extra[0], extra[1], declared=why))
     differing = [name for name, _, _ in _differing(*shared)]
     why = f"first differing: {differing[0]}" if differing else ""
@@ -28,8 +51,7 @@ def compare(mine: Signature, partner: Signature) -> list[dict[str, Any]]:
     checks.append(_operations(mine.operations, partner.operations))
     if mine.connection_operations != partner.connection_operations:
         ops = [list(s.connection_operations) for s in (mine, partner)]
-        names = [", ".join(dict.fromkeys(op.partition("(")[0] for op in side)) or "nothing" for side in ops]
-        why = f"the connection does {names[0]} here, {names[1]} in the partner"
+        why = f"{_in_words(ops[0])} here, {_in_words(ops[1])} in the partner"
         checks.append(_check("connection_operations", ops[0], ops[1], declared=why))
     checks += [_check("connection_rules", words, "", declared=words) for words in mine.declared]
     groups = [setting_group(name) for name in mine.settings | partner.settings]
@@ -50,10 +72,19 @@ def _check(name: str, mine: Any, partner: Any, declared: str = "", why: str = ""
     return {"check": name, "this": mine, "partner": partner, "result": result, "why": declared or why}
 
 
+def _in_words(operations: list[str]) -> str:
+    """Each kind of operation once, in words; one that has none by torch's name for it."""
+    names = [operation.partition("(")[0].partition(".")[0] for operation in operations]
+    return ", ".join(dict.fromkeys(word for name in names if (word := _WORDS.get(name, name)))) or "none"
+
+
 def _operations(mine: tuple[str, ...], partner: tuple[str, ...]) -> dict[str, Any]:
     pairs = zip(mine, partner, strict=False)
     at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(mine), len(partner)))
-    here, there = (ops[at] if at < len(ops) else "nothing more" for ops in (mine, partner))
+    # torch's overload says nothing to a reader: relu.default(float32[2, 3]) is relu(float32[2, 3]).
+    here, there = (
+        re.sub(r"\.\w+\(", "(", ops[at], count=1) if at < len(ops) else "nothing more" for ops in (mine, partner)
+    )
     why = "" if mine == partner else f"operation {at}: {here} here, {there} in the partner"
     return _check("operations", digest(mine), digest(partner), why=why)
 

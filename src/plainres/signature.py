@@ -162,7 +162,7 @@ def sign(
 
 
 def boundary_words(conf: RunConf, network: Network) -> list[str]:
-    """Which blocks are not strictly identity at a stage boundary, and what that adds, in words."""
+    """Which shortcuts change width or resolution, or are learned, instead of being the identity, in words."""
     if conf.connection.shortcut is Shortcut.none:
         return []
     changing = (Projection, Pad, Resized)
@@ -170,11 +170,18 @@ def boundary_words(conf: RunConf, network: Network) -> list[str]:
     if not blocks:
         return []
     added = sum(p.numel() for b in blocks if b.shortcut is not None for p in b.shortcut.parameters())
-    which = ", ".join(str(b.index) for b in blocks) if len(blocks) < len(network.blocks) else "all"
+    which = f"block{'s' if len(blocks) > 1 else ''} {', '.join(str(b.index) for b in blocks)}"
+    where = which if len(blocks) < len(network.blocks) else "every block"
     shortcuts = [b.shortcut.resize if isinstance(b.shortcut, Resized) else b.shortcut for b in blocks]
-    kinds = ", ".join(sorted({type(shortcut).__name__ for shortcut in shortcuts}))
-    claim = "; projection shortcuts change the claim" if added else ""
-    return [f"shortcut of block {which} is not the identity ({kinds}, {added} parameters){claim}"]
+    kinds = " or ".join(sorted({_kind(shortcut) for shortcut in shortcuts}))
+    claim = f", with {added:,} parameters: what it shows is no longer about identity shortcuts alone" if added else ""
+    return [f"in {where} the shortcut is not the identity but {kinds}{claim}"]
+
+
+def _kind(shortcut: nn.Module | None) -> str:
+    if isinstance(shortcut, Pad):
+        return "average pooling and zero channels" if shortcut.pool else "subsampling and zero channels (option A)"
+    return "a learned projection"
 
 
 def arm_signature(conf: RunConf, data: Dataset) -> Signature:

@@ -114,10 +114,10 @@ def images():
 
 
 @pytest.mark.parametrize(("boundary", "words"), [
-    ("zero_pad", "shortcut of block 1, 2 is not the identity (Pad, 0 parameters)"),
-    ("pool", "shortcut of block 1, 2 is not the identity (Pad, 0 parameters)"),
-    ("projection", "shortcut of block 1, 2 is not the identity (Projection, 432 parameters); "
-                   "projection shortcuts change the claim"),
+    ("zero_pad", "in blocks 1, 2 the shortcut is not the identity but subsampling and zero channels (option A)"),
+    ("pool", "in blocks 1, 2 the shortcut is not the identity but average pooling and zero channels"),
+    ("projection", "in blocks 1, 2 the shortcut is not the identity but a learned projection, with 432 parameters: "
+                   "what it shows is no longer about identity shortcuts alone"),
 ])  # fmt: skip
 @pytest.mark.parametrize("connection", ["residual", "constant_scaling"])
 def test_the_audit_says_which_blocks_are_not_the_identity(make_preset, images, connection, boundary, words):

@@ -347,7 +347,10 @@ def test_what_is_declared_is_said(make_preset):
         "fixup: branch draws × 0.5 (× √(fan_in/fan_out) where the width changes), "
         "last weight of each branch and head × 0, scalars at lr × 0.1"
     ]
-    assert said["deepnorm"] == ["deepnorm: feed-forward, value and output draws × 0.5"]
+    assert said["deepnorm"] == ["deepnorm: branch draws × 0.5 (in attention those of value and output)"]
+    assert said["zero_init"] == ["zero_init: the scale of the last norm of every branch starts at 0"]
+    weight = rules_of(make_preset("zero_init", values={"connection.zero_init": "last_weight"})).declared()
+    assert weight == ["zero_init: the last weight of every branch starts at 0"]
     assert said["depth_mup"] == ["depth_mup: with sgd no learning rate of its own"]
     adamw = rules_of(make_preset("depth_mup", values={"depth": 10, "optimizer.name": "adamw"})).declared()
     assert adamw == ["depth_mup: branches at lr × 0.5"]

@@ -19,6 +19,8 @@ from plainres.options import Family, Stages
 from plainres.pair import connection_differences, kind_of
 from plainres.schema import ModelConf, RunConf
 
+MANY_NOTES = 8  # more than that say the same with other numbers
+
 
 @dataclass
 class Row:
@@ -186,10 +188,14 @@ def index_text(indices: list[int]) -> str:
 
 
 def _notes(blocks: list[Block]) -> list[str]:
-    """Each note once; with numbers that differ over blocks, the first and the last."""
-    lists = [list(notes(block)) for block in blocks]
-    every = list(dict.fromkeys(text for found in lists for text in found))
-    if len(every) <= 4:
-        return every
-    ends = dict.fromkeys([*(f"block 0: {t}" for t in lists[0]), *(f"block {len(blocks) - 1}: {t}" for t in lists[-1])])
-    return list(ends)
+    """Each note once, with the blocks that it is about unless it is all; of many, those of the first and last block."""
+    about: dict[str, list[int]] = {}
+    for block in blocks:
+        for text in notes(block):
+            about.setdefault(text, []).append(block.index)
+    if len(about) > MANY_NOTES:
+        last = len(blocks) - 1
+        about = {text: [i for i in where if i in (0, last)] for text, where in about.items() if {0, last} & set(where)}
+    return [
+        text if len(where) == len(blocks) else f"block {index_text(where)}: {text}" for text, where in about.items()
+    ]

@@ -93,7 +93,8 @@ class Rules:
         """What differs from the partner beside parts and operations, in words."""
         conf, words = self.conf, []
         if conf.zero_init is not ZeroInit.none:
-            words.append(f"zero_init={conf.zero_init}: these draws are multiplied by 0")
+            what = "last weight" if conf.zero_init is ZeroInit.last_weight else "scale of the last norm"
+            words.append(f"zero_init: the {what} of every branch starts at 0")
         if conf.recipe is Recipe.fixup:
             wider = " (× √(fan_in/fan_out) where the width changes)" if self.init is Init.he else ""
             words.append(
@@ -101,7 +102,7 @@ class Rules:
                 "scalars at lr × 0.1"
             )
         if conf.recipe is Recipe.deepnorm:
-            words.append(f"deepnorm: feed-forward, value and output draws × {self.value_factor():.4g}")
+            words.append(f"deepnorm: branch draws × {self.value_factor():.4g} (in attention those of value and output)")
         if conf.recipe is Recipe.depth_mup:
             lr = DEPTH_RULES["depth_mup"](self.branches)
             adamw = self.optimizer is OptimizerName.adamw
