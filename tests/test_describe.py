@@ -177,5 +177,9 @@ def test_the_page_is_what_the_code_says() -> None:
     sections = re.split(r"^## ", text, flags=re.M)
     (concat,) = [s for s in sections if s.startswith("concat\n")]
     assert "not a residual connection" in concat
+    (gated,) = re.findall(r"connection=highway`\): the carry is \(1−g\) times.*?```text\n(.*?)\n", text, re.S)
+    assert gated == "y = relu((1−g(x))⊙zero_pad(x) + g(x)⊙F(x))"
+    (none,) = re.findall(r"^\*\*none\*\*: .*?^(stem: .*?)$", text, re.M | re.S)
+    assert none == "stem: linear 64→64, LN, relu"
     (fixup,) = [s for s in sections if s.startswith("fixup\n")]
     assert "plain with `model.norm=none`" in fixup and "Recipe: yes" in fixup
