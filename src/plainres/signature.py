@@ -82,6 +82,7 @@ def setting_group(name: str) -> str:
 
 
 def digest(value: object) -> str:
+    """16 hex digits that name a value by its ``repr``."""
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
