@@ -106,8 +106,6 @@ def make_preset() -> Callable[..., RunConf]:
             arm["connection.zero_init"] = "last_weight"
         if tokens and connection == "rezero":
             arm["connection.shared_scale"] = True
-        if model.endswith("resnet") and connection in ("highway", "gated"):
-            family["model.boundary"] = "projection"
         conf: RunConf = with_values(RunConf(), small | family | NEEDS.get(connection, {}) | arm | (values or {}))
         return conf
 

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -5,12 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-import plainres.audit as module
-from plainres.audit import audit, compare, record_operations, sign
+import plainres.signature as module
+from plainres.audit import audit, compare
 from plainres.data.dataset import make_dataset
 from plainres.models.families import build
 from plainres.models.parts import Add, ConnectionPart
+from plainres.models.shortcuts import Identity
 from plainres.schema import ConnectionConf
+from plainres.signature import boundary_words, record_operations, sign
 
 
 @pytest.fixture
@@ -56,7 +59,40 @@ def test_one_relu_less_is_caught(arms):
         network.blocks[1].post = nn.Identity()
 
     found = undeclared(compare(*arms(change)))
-    assert set(found) == {"operations"} and "relu" in found["operations"]
+    assert set(found) == {"operations"} and "relu(float32[16, 6]) in the partner" in found["operations"]
+
+
+def test_what_differs_is_said_in_words_and_not_in_torchs(make_preset, images):
+    """No name of a torch overload or of our classes reaches a reader, in any preset or family."""
+    seen = set()
+    for connection in PRESETS:
+        for family in FAMILIES:
+            if connection == "plain" or (connection == "fixup" and family in ("vit", "transformer")):
+                continue
+            report = audit(make_preset(connection, family, {"trainer.batch": 8}), images)
+            seen |= {c["why"] for c in report["checks"] if c["check"].startswith("connection_")}
+    assert "addition here, none in the partner" in seen
+    highway = "linear map, sigmoid, subtraction from a number, multiplication, addition"
+    assert f"{highway} here, none in the partner" in seen
+    assert any(
+        w.startswith("in every block the shortcut is not the identity but a learned projection, with ") for w in seen
+    )
+    rough = re.compile(r"[a-z]\.[A-Za-z]|_nd|native|addmm|\b(Pad|Projection|Resized)\b|block all")
+    assert not [words for words in seen if rough.search(words)]
+
+
+def test_an_operation_without_a_word_keeps_its_name(arms):
+    mine, partner = arms()
+    checks = compare(replace(mine, connection_operations=("erfinv.default(float32[3])",)), partner)
+    (found,) = [c["why"] for c in checks if c["check"] == "connection_operations"]
+    assert found == "erfinv here, none in the partner"
+
+
+def test_one_projected_block_is_named_alone(make_preset):
+    conf = make_preset("residual", "cifar_resnet")
+    network = build(conf.model, conf.connection, conf.depth, (1, 8, 8), 3)
+    network.blocks[2].shortcut = Identity()
+    assert boundary_words(conf, network)[0].startswith("in block 1 the shortcut is not the identity")
 
 
 def test_another_activation_is_caught(arms):
@@ -258,3 +294,5 @@ def test_rules_are_declared_beside_parts(make_preset, images):
     conf = make_preset("fixup", "mlp", {"trainer.batch": 8})
     declared = audit(conf, images)["declared"]
     assert any(d.startswith("connection_rules: fixup: branch draws × 0.7071") for d in declared)
+    (extra,) = [d for d in declared if d.startswith("connection_parameters")]
+    assert " 12 here, none in the partner" in extra, "5 a block, and one each in the stem and before the head"

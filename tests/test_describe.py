@@ -54,6 +54,32 @@ def test_a_recipe_is_labelled_with_every_differing_field(told: Describe) -> None
     assert "draws × 0.3799" in text  # (8N)^(−1/4)
 
 
+def test_formulas_at_a_boundary_are_whole(told: Describe) -> None:
+    text = told("model=cifar_resnet", "connection=highway", "depth=8")
+    assert text.count("y = relu((1−g(x))⊙zero_pad(x) +") == 2 and "…" not in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_notes_say_which_blocks_they_are_about(told: Describe) -> None:
+    text = told("model=cifar_resnet", "connection=projected", "depth=14")
+    notes = [f"block {at}: P: conv1x1 {shape}, BN" for at, shape in
+             (("0, 1", "16→16"), ("2", "16→32 /2"), ("3", "32→32"), ("4", "32→64 /2"), ("5", "64→64"))]  # fmt: skip
+    first = f"where         {notes[0]}"
+    assert text[text.index(first) :].splitlines()[:5] == [first, *(f"{'':14}{note}" for note in notes[1:])]
+    many = told("connection=stochastic_depth", "depth=50")
+    assert "where         block 0: keep: in training with chance p = 0.9792" in many
+    assert "              block 23: keep: in training with chance p = 0.5" in many and "block 1:" not in many
+    alike = told("connection=gated", "depth=10")
+    assert "where         g(x) = " in alike
+
+
+def test_fixups_scalars_are_counted_where_they_are(told: Describe) -> None:
+    text = told("connection=fixup", "model.norm=none")
+    assert re.search(r"^stem +64 → 64 +4,096 +1 +linear 64→64, \+b, relu *$", text, re.M)
+    assert re.search(r"^head +64 → 10 +650 +1 +\+b, linear 64→10 *$", text, re.M)
+    assert "37,536 = 37,514 of the model + 22 of the connection" in text
+
+
 def test_a_control_is_never_called_residual(told: Describe) -> None:
     text = told("connection=concat")
     assert text.count("not a residual connection") >= 2
@@ -151,5 +177,9 @@ def test_the_page_is_what_the_code_says() -> None:
     sections = re.split(r"^## ", text, flags=re.M)
     (concat,) = [s for s in sections if s.startswith("concat\n")]
     assert "not a residual connection" in concat
+    (gated,) = re.findall(r"connection=highway`\): the carry is \(1−g\) times.*?```text\n(.*?)\n", text, re.S)
+    assert gated == "y = relu((1−g(x))⊙zero_pad(x) + g(x)⊙F(x))"
+    (none,) = re.findall(r"^\*\*none\*\*: .*?^(stem: .*?)$", text, re.M | re.S)
+    assert none == "stem: linear 64→64, LN, relu"
     (fixup,) = [s for s in sections if s.startswith("fixup\n")]
     assert "plain with `model.norm=none`" in fixup and "Recipe: yes" in fixup

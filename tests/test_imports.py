@@ -14,7 +14,7 @@ HYDRA_SIDE = {"run.py", "plainres/config.py", "hydra_plugins/plainres.py"}
 ENTRY_SIDE = {"launch", "config"}
 TRAINING_SIDE = {
     "assembly", "audit", "checkpoint", "clock", "data", "describe", "divergence", "evaluate", "flat", "job", "memory",
-    "models", "optim", "probes", "seeding", "train", "launch", "tracking",
+    "models", "optim", "probes", "seeding", "signature", "train", "launch", "tracking",
 }  # fmt: skip
 READING_SIDE = {"analysis", "figures", "report", "cli"}
 NEITHER = {"errors", "options", "schema", "validation", "pair", "store", "rows", "environment"}

@@ -199,14 +199,6 @@ def test_progress_comes_and_goes(folder):
     folder.clear_progress()
 
 
-def test_clear_training_leaves_the_record(folder):
-    folder.write({"status": "failed"})
-    for name in ("steps.jsonl", "layers.jsonl", "steps.parquet", "layers.parquet", "checkpoint.pt", "traceback.txt"):
-        (folder.path / name).write_text("x")
-    folder.clear_training()
-    assert [p.name for p in folder.path.iterdir()] == ["run.json"]
-
-
 def test_finished_files_are_json_for_people(folder):
     folder.write({"status": "planned"})
     text = (folder.path / "run.json").read_bytes()

@@ -63,7 +63,7 @@ def test_a_sweep_file_opens_with_command_cost_and_expectation(path: Path) -> Non
 def test_he2016_rows_are_those_of_the_table() -> None:
     """REFERENCE.md, He et al. 2016: what multiplies the shortcut, and what multiplies F."""
     confs = expand("he2016_shortcuts")
-    assert {(c.model.name, c.depth) for c in confs} == {("cifar_resnet", 110)}
+    assert {(c.model.name, c.depth, c.model.boundary) for c in confs} == {("cifar_resnet", 110, "zero_pad")}
     rows = {c.connection.name.removeprefix("he2016_"): c.connection for c in confs}
     scaling = {(1.0, 1.0), (0.0, 1.0), (0.5, 1.0), (0.5, 0.5)}
     fixed = [c for c in rows.values() if c.shortcut in (Shortcut.identity, Shortcut.scaled) and c.gate is Gate.none]

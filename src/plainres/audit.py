@@ -1,164 +1,37 @@
 """The audit: are the two networks of a pair equal in everything but the connection under study?
 
-Each arm is reduced to a signature: the draw of every parameter, the sequence of data indices, optimizer,
-schedule and budget, and the ordered operations of a forward pass, recorded on the meta device and split into
-those of branch and post (which must be equal) and those that the connection brings (which it declares).
+It compares the signatures of both arms: the draw of every parameter, the sequence of data indices, optimizer,
+schedule and budget, and the ordered operations of a forward pass.
 """
 
-import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
 from typing import Any
 
-import torch
-from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from plainres.data.batches import Batches
 from plainres.data.dataset import Dataset
-from plainres.models.block import Block
-from plainres.models.families import build
-from plainres.models.init import Draws
-from plainres.models.networks import Network
-from plainres.models.parts import ConnectionPart, PoolPad, Projection, Resized, ZeroPad
-from plainres.models.rules import rules_of
-from plainres.models.shapes import check_additions
-from plainres.options import Shortcut
-from plainres.pair import identity_fields, partner_of
-from plainres.schema import RunConf, plain_values
+from plainres.pair import partner_of
+from plainres.schema import RunConf
+from plainres.signature import Signature, arm_signature, digest, setting_group
 
-
-@dataclass(frozen=True)
-class Signature:
-    """What an arm is, in a form that two arms can be compared by.
-
-    Attributes:
-        draws: hash of the initial value of every parameter, by name.
-        sizes: number of elements of every parameter, by name.
-        connection_parameters: names of the parameters that the connection brings.
-        order: hash of the data indices of the whole budget.
-        operations: what branch and post do, in order: operation, shapes, settings.
-        connection_operations: what the connection does, each kind once.
-        declared: what the connection declares beside parts and operations, in words.
-        settings: every identity field but the connection's.
-    """
-
-    draws: dict[str, str]
-    sizes: dict[str, int]
-    connection_parameters: tuple[str, ...]
-    order: str
-    operations: tuple[str, ...]
-    connection_operations: tuple[str, ...]
-    declared: tuple[str, ...]
-    settings: dict[str, Any]
-
-    @property
-    def num_parameters(self) -> int:
-        return sum(self.sizes.values())
-
-    def summary(self) -> dict[str, Any]:
-        """The short form that run.json keeps: counts and hashes."""
-        rules = {
-            name: {k: v for k, v in self.settings.items() if _group(k) == name} for name in ("optimizer", "schedule")
-        }
-        return {
-            "num_parameters": self.num_parameters,
-            "draws": _digest(sorted(self.draws.items())),
-            "order": self.order,
-            "operations": _digest(self.operations),
-            "optimizer": _digest(rules["optimizer"]),
-            "schedule": _digest(rules["schedule"]),
-            "budget": f"{self.settings['trainer.steps']} steps of {self.settings['trainer.batch']}",
-        }
-
-
-_BUDGET = ("trainer.steps", "trainer.batch")
-
-
-def _group(name: str) -> str:
-    """The check that a setting belongs to: optimizer, schedule, budget, data, model, trainer or settings."""
-    head, dot, _ = name.partition(".")
-    return "budget" if name in _BUDGET else head if dot else "settings"
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
-
-
-class _Recorder(TorchDispatchMode):
-    """Writes down every operation below autograd, with whose part of the network it belongs to."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.connection_depth = 0
-        self.shared: list[str] = []
-        self.connection: list[str] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        line = f"{func.__name__}({', '.join(map(_describe, [*args, *(kwargs or {}).values()]))})"
-        (self.connection if self.connection_depth else self.shared).append(line)
-        return out
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_describe, value))}]"
-    return repr(value)
-
-
-def record_operations(network: nn.Module, batch: int, input_shape: Sequence[int]) -> tuple[list[str], list[str]]:
-    """Operations of a forward pass in training mode on the meta device.
-
-    Returns:
-        those of stem, branches, post and head; those of the connections.
-    """
-    recorder = _Recorder()
-
-    def enter(module: nn.Module, args: Any) -> None:
-        recorder.connection_depth += 1
-
-    def leave(module: nn.Module, args: Any, out: Any) -> None:
-        recorder.connection_depth -= 1
-
-    handles = []
-    for part in (m for m in network.modules() if isinstance(m, ConnectionPart)):
-        handles += [part.register_forward_pre_hook(enter), part.register_forward_hook(leave)]
-    x = torch.empty((batch, *input_shape), device="meta")
-    with torch.no_grad(), recorder:
-        network(x)
-    for handle in handles:
-        handle.remove()
-    return recorder.shared, recorder.connection
-
-
-def sign(
-    conf: RunConf, network: Network, data: Dataset, recorded: tuple[list[str], list[str]] | None = None
-) -> Signature:
-    """Signature of an arm.
-
-    Args:
-        conf: its settings.
-        network: on the meta device.
-        data: for the shape of an example and the order of the data.
-        recorded: its operations, where ``record_operations`` has been asked before.
-    """
-    rules = rules_of(conf)
-    operations, connection = recorded or record_operations(network, conf.trainer.batch, data.input_shape)
-    return Signature(
-        draws=Draws(network, conf.model, rules, conf.seed).hashes(),
-        sizes={name: p.numel() for name, p in network.named_parameters()},
-        connection_parameters=tuple(network.connection_parameters()),
-        order=Batches(conf.seed, data.num_train, conf.trainer.batch).digest(conf.trainer.steps),
-        operations=tuple(operations),
-        connection_operations=tuple(dict.fromkeys(connection)),
-        declared=(*rules.declared(), *boundary_words(conf, network)),
-        settings={k: v for k, v in identity_fields(conf).items() if not k.startswith("connection.")},
-    )
+# What torch's operations are for a reader; None: moves or converts numbers without computing any.
+_WORDS = {
+    "add": "addition",
+    "mul": "multiplication",
+    "div": "division",
+    "rsub": "subtraction from a number",
+    "mm": "linear map",
+    "addmm": "linear map",
+    "native_batch_norm": "batch norm",
+    "native_layer_norm": "layer norm",
+    "native_group_norm": "layer norm",
+    "cat": "concatenation",
+    "slice": "subsampling",
+    "avg_pool2d": "average pooling",
+    "constant_pad_nd": "zero padding",
+    "rand": "random numbers",
+    "lt": "comparison",
+    "ge": "comparison",
+    **dict.fromkeys(("t", "view", "_unsafe_view", "expand", "empty", "_to_copy", "clone")),
+}
 
 
 def compare(mine: Signature, partner: Signature) -> list[dict[str, Any]]:
@@ -167,25 +40,25 @@ def compare(mine: Signature, partner: Signature) -> list[dict[str, Any]]:
     shared = [{n: h for n, h in s.draws.items() if n not in s.connection_parameters} for s in (mine, partner)]
     checks = [_check("parameters", mine.num_parameters - extra[0], partner.num_parameters - extra[1])]
     if any(extra):
-        why = f"the connection brings {extra[0]} parameters here, {extra[1]} in the partner"
+        here, there = (f"{size:,}" if size else "none" for size in extra)
+        why = f"{here} here, {there} in the partner"
         checks.append(_check("connection_parameters", extra[0], extra[1], declared=why))
     differing = [name for name, _, _ in _differing(*shared)]
     why = f"first differing: {differing[0]}" if differing else ""
-    draws = [_digest(sorted(s.items())) for s in shared]
+    draws = [digest(sorted(s.items())) for s in shared]
     checks.append(_check("draws", draws[0], draws[1], why=why))
     checks.append(_check("order", mine.order, partner.order))
     checks.append(_operations(mine.operations, partner.operations))
     if mine.connection_operations != partner.connection_operations:
         ops = [list(s.connection_operations) for s in (mine, partner)]
-        names = [", ".join(dict.fromkeys(op.partition("(")[0] for op in side)) or "nothing" for side in ops]
-        why = f"the connection does {names[0]} here, {names[1]} in the partner"
+        why = f"{_in_words(ops[0])} here, {_in_words(ops[1])} in the partner"
         checks.append(_check("connection_operations", ops[0], ops[1], declared=why))
     checks += [_check("connection_rules", words, "", declared=words) for words in mine.declared]
-    groups = [_group(name) for name in mine.settings | partner.settings]
+    groups = [setting_group(name) for name in mine.settings | partner.settings]
     for group in dict.fromkeys(groups):
-        sides = [{n: v for n, v in s.settings.items() if _group(n) == group} for s in (mine, partner)]
+        sides = [{n: v for n, v in s.settings.items() if setting_group(n) == group} for s in (mine, partner)]
         why = "; ".join(f"{n}: {a} here, {b} in the partner" for n, a, b in _differing(sides[0], sides[1]))
-        checks.append(_check(group, _digest(sides[0]), _digest(sides[1]), why=why))
+        checks.append(_check(group, digest(sides[0]), digest(sides[1]), why=why))
     return checks
 
 
@@ -199,43 +72,21 @@ def _check(name: str, mine: Any, partner: Any, declared: str = "", why: str = ""
     return {"check": name, "this": mine, "partner": partner, "result": result, "why": declared or why}
 
 
+def _in_words(operations: list[str]) -> str:
+    """Each kind of operation once, in words; one that has none by torch's name for it."""
+    names = [operation.partition("(")[0].partition(".")[0] for operation in operations]
+    return ", ".join(dict.fromkeys(word for name in names if (word := _WORDS.get(name, name)))) or "none"
+
+
 def _operations(mine: tuple[str, ...], partner: tuple[str, ...]) -> dict[str, Any]:
     pairs = zip(mine, partner, strict=False)
     at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(mine), len(partner)))
-    here, there = (ops[at] if at < len(ops) else "nothing more" for ops in (mine, partner))
+    # torch's overload says nothing to a reader: relu.default(float32[2, 3]) is relu(float32[2, 3]).
+    here, there = (
+        re.sub(r"\.\w+\(", "(", ops[at], count=1) if at < len(ops) else "nothing more" for ops in (mine, partner)
+    )
     why = "" if mine == partner else f"operation {at}: {here} here, {there} in the partner"
-    return _check("operations", _digest(mine), _digest(partner), why=why)
-
-
-def boundary_words(conf: RunConf, network: Network) -> list[str]:
-    """Which blocks are not strictly identity at a stage boundary, and what that adds, in words."""
-    if conf.connection.shortcut is Shortcut.none:
-        return []
-    changing = (Projection, ZeroPad, PoolPad, Resized)
-    blocks = [b for b in network.blocks if isinstance(b, Block) and isinstance(b.shortcut, changing)]
-    if not blocks:
-        return []
-    added = sum(p.numel() for b in blocks if b.shortcut is not None for p in b.shortcut.parameters())
-    which = ", ".join(str(b.index) for b in blocks) if len(blocks) < len(network.blocks) else "all"
-    shortcuts = [b.shortcut.resize if isinstance(b.shortcut, Resized) else b.shortcut for b in blocks]
-    kinds = ", ".join(sorted({type(shortcut).__name__ for shortcut in shortcuts}))
-    claim = "; projection shortcuts change the claim" if added else ""
-    return [f"shortcut of block {which} is not the identity ({kinds}, {added} parameters){claim}"]
-
-
-def arm_signature(conf: RunConf, data: Dataset) -> Signature:
-    """Signature of the arm that these settings describe."""
-    network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
-    # Operations depend on neither seed nor data: a warm worker records them once for all seeds of a cell.
-    parts = (plain_values(conf.model), plain_values(conf.connection), conf.depth, conf.trainer.batch)
-    key = repr((parts, data.input_shape, data.num_classes))
-    if key not in _recorded:
-        check_additions(network, conf.trainer.batch, data.input_shape)
-        _recorded[key] = record_operations(network, conf.trainer.batch, data.input_shape)
-    return sign(conf, network, data, _recorded[key])
-
-
-_recorded: dict[str, tuple[list[str], list[str]]] = {}
+    return _check("operations", digest(mine), digest(partner), why=why)
 
 
 def audit(conf: RunConf, data: Dataset) -> dict[str, Any]:

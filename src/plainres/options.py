@@ -61,7 +61,7 @@ class Placement(StrEnum):
     pre_norm         y = h + F(norm(x)), final norm                     Pre-LN
     post_norm        y = norm(h + F(x))                                 Post-LN
     sandwich         y = h + norm(F(norm(x))), final norm               Peri-LN
-    none             y = h + F(x), no norm and no activation around F
+    none             y = h + F(x), no norm and no activation around F; the stem keeps its norm
     """
 
     post_activation = "post_activation"

@@ -249,12 +249,3 @@ class RunFolder:
         """Delete what a killed process had half-written; call only while holding the run."""
         for partial in self.path.glob(".*.partial"):
             partial.unlink(missing_ok=True)
-
-    def clear_training(self) -> None:
-        """Delete rows and checkpoint, to begin again from step 0."""
-        for table in ("steps", "layers"):
-            for ending in ("jsonl", "parquet"):
-                (self.path / f"{table}.{ending}").unlink(missing_ok=True)
-        self.checkpoint.unlink(missing_ok=True)
-        self.traceback.unlink(missing_ok=True)
-        self.clear_progress()

@@ -6,7 +6,6 @@ from typing import Any
 
 from plainres.errors import UserError
 from plainres.options import (
-    Boundary,
     Drop,
     Family,
     Gate,
@@ -195,13 +194,6 @@ def _validate_combination(conf: RunConf) -> None:
         _require(
             plainly, "connection.merge", c.merge, "add with a gate, a scale or a drop", "concat is a control of its own"
         )
-    if c.gate is not Gate.none:
-        staged = model.name in (Family.cifar_resnet, Family.imagenet_resnet)
-        gated = staged and model.boundary is not Boundary.projection
-        _require(
-            not gated, "model.boundary", model.boundary, "projection with a gate in a staged network",
-            "a gate has the shape of the block's output",
-        )  # fmt: skip
     if c.zero_init is ZeroInit.norm_scale:
         ends = model.norm is not Norm.none and model.placement in (Placement.post_activation, Placement.sandwich)
         _require(

@@ -16,7 +16,7 @@ def check(name: str, this: object, partner: object, why: str = "") -> dict[str, 
     return {"check": name, "this": this, "partner": partner, "result": "declared", "why": why}
 
 
-OPERATIONS = check("connection_operations", ["add"], [], "the connection does add here, nothing in the partner")
+OPERATIONS = check("connection_operations", ["add"], [], "addition here, none in the partner")
 RECORDS = {
     "p": record([], name="plain", shortcut="none"),
     "r": record([OPERATIONS], name="residual", shortcut="identity"),

@@ -35,7 +35,8 @@ def test_launchers_train_the_same_bits_and_a_failure_is_listed_last(tmp_path: Pa
 
     # Again, with a run that cannot write: the other is skipped, the report still comes, the failure stands last.
     for victim, study, launcher in ((pool[0], "pool", "local"), (serial[0], "serial", "basic")):
-        victim.clear_training()
+        for name in ("steps.parquet", "layers.parquet", "checkpoint.pt"):
+            (victim.path / name).unlink(missing_ok=True)
         victim.update(status=Status.PLANNED)
         (victim.path / "steps.jsonl").mkdir()
         done = sweep(tmp_path, *TINY, f"study={study}", f"hydra/launcher={launcher}")

@@ -6,7 +6,8 @@ from plainres.models.block import Block, Connection, Frame
 from plainres.models.connect import Place, connect
 from plainres.models.families import build
 from plainres.models.layer import linear_kit
-from plainres.models.parts import Add, Identity
+from plainres.models.parts import Add
+from plainres.models.shortcuts import Identity
 from plainres.options import Activation, Boundary, Norm, Shortcut
 from plainres.schema import ConnectionConf
 

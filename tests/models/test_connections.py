@@ -217,7 +217,7 @@ BY_HAND = {
     "stochastic_depth": [3, 4],
     "zero_init": [3, 4],
     "fixup": [0, 0.5],  # ReLU(x + αF + b) with α = −1, b = 1/2: (−0.5, 0.5)
-    "deepnorm": None,
+    "deepnorm": None,  # with a norm: below
     "layernorm_scaling": None,
     "depth_mup": [1 + 2 / math.sqrt(8), 2 + 2 / math.sqrt(8)],
     "concat": [1, 2],  # W = (I, 0)
@@ -246,6 +246,26 @@ def test_numbers_by_hand(make_preset, connection):
     y = block(torch.tensor([[1.0, 2.0]]))[0].tolist()
     expected = BY_HAND[connection]
     assert y == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+NORMED_BY_HAND = {
+    # LN of two numbers is (−1, 1) when the second is larger. α = 8^¼: αx + F = (3.68, 5.36), then ⊙ (2, 3) + (1, 0).
+    "deepnorm": ("post", [-1, 3]),
+    # LN(x) = (−1, 1), then ⊙ (2, 3) + (1, 0) = (−1, 3), / √3; F swaps and doubles: (3, −2)/√3.
+    "layernorm_scaling": ("pre", [1 + 3 / math.sqrt(3), 2 - 2 / math.sqrt(3)]),
+}
+
+
+@pytest.mark.parametrize("connection", NORMED_BY_HAND)
+def test_numbers_by_hand_with_a_norm(make_preset, connection):
+    name, expected = NORMED_BY_HAND[connection]
+    conf = make_preset(connection, "mlp", {"depth": 10, "model.width": 2, "model.branch_layers": 1})
+    block = build(conf.model, conf.connection, conf.depth, (1, 4, 4), 3).blocks[INDEX].to_empty(device="cpu")
+    numbers = {"branch.0.op.weight": [[0, 1], [2, 0]], f"{name}.weight": [2, 3], f"{name}.bias": [1, 0]}
+    with torch.no_grad():
+        for key, p in block.named_parameters():
+            p.copy_(torch.tensor(numbers[key], dtype=torch.float32))
+    assert block(torch.tensor([[1.0, 2.0]]))[0].tolist() == pytest.approx(expected, rel=1e-4)  # LN adds 1e-5 to 1/4
 
 
 # Placements: where norm and activation stand, for both arms.
@@ -354,13 +374,52 @@ def test_layerscale_counts_layers_of_a_transformer_and_takes_a_given_start(make_
     assert given.blocks[3].scale.alpha.tolist() == [0.5] * 4
 
 
-def test_fixup_starts_with_branches_and_logits_at_0(make_preset, make_network):
-    network = make_network(make_preset("fixup", "cnn"))
-    x = trunk("cnn", 6)
+@pytest.mark.parametrize("family", ["mlp", "cnn", "cifar_resnet"])
+def test_fixup_starts_with_branches_and_logits_at_0(make_preset, make_network, family):
+    network = make_network(make_preset("fixup", family), (1, 8, 8))
+    x = trunk("mlp" if family == "mlp" else "cnn", 6)
     for block in network.blocks:
-        assert block.branch(x).abs().max() == 0
-        assert torch.equal(block(x), torch.relu(x))
-    assert network(torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(0))).abs().max() == 0
+        h = block.shortcut(x)  # at a stage boundary padded
+        assert block.branch(x).abs().max() == 0 and h.abs().max() > 0
+        x = block(x)
+        assert torch.equal(x, torch.relu(h))
+    assert network(torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))).abs().max() == 0
+
+
+@pytest.mark.parametrize("family", ["mlp", "cnn"])
+def test_a_whole_fixup_network_by_hand_with_gradients(make_preset, make_network, family):
+    """Scalar biases outside the blocks, too: between the stem's layer and its activation, and before the head."""
+    network = make_network(make_preset("fixup", family, PLACE | {"depth": 4})).double()
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in network.parameters():
+            p.copy_(torch.randn(p.shape, generator=draw, dtype=torch.float64))
+    k = Hand(network, family)
+    block = Hand(network.blocks[0], family)
+    block.p = {n.removeprefix("blocks.0."): p for n, p in k.p.items()}
+
+    def expected(x):
+        x = x if family == "cnn" else x.flatten(1)
+        x = torch.tanh(k.map(x, "stem.op") + k.p["stem.before_act.bias"])
+        y = fixup(block, x)
+        pooled = y.mean((2, 3)) if family == "cnn" else y
+        return (pooled + k.p["before_head.bias"]) @ k.p["head.weight"].T + k.p["head.bias"]
+
+    x = torch.randn(5, 1, 4, 4, generator=draw, dtype=torch.float64)
+    weights = torch.randn(5, 3, generator=draw, dtype=torch.float64)
+    found = value_and_gradients(network, x, weights, list(network.parameters()))
+    by_hand = value_and_gradients(expected, x, weights, list(k.p.values()))
+    for name, a, b in zip(["y", "x", *k.p], found, by_hand, strict=True):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-11) and a.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("family", ["mlp", "cnn", "cifar_resnet"])
+def test_only_fixup_has_scalars_outside_the_blocks(make_preset, family):
+    for connection in ("plain", "residual", "fixup"):
+        conf = make_preset(connection, family, {"model.norm": "none"})
+        network = build(conf.model, conf.connection, conf.depth, (1, 8, 8), 3)
+        outside = [n for n in network.connection_parameters() if not n.startswith("blocks.")]
+        assert outside == (["stem.before_act.bias", "before_head.bias"] if connection == "fixup" else [])
 
 
 def test_a_highway_with_a_negative_bias_mostly_carries(make_preset, make_network):
@@ -385,16 +444,26 @@ def test_the_gated_block_starts_with_half_the_update(make_preset, make_network):
 # Training and evaluation.
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, "cifar_resnet"])
 @pytest.mark.parametrize("connection", [c for c in PRESETS if c not in STOCHASTIC])
 def test_without_batch_norm_training_and_evaluation_are_equal(make_preset, make_network, connection, family):
     if connection == "fixup" and family in ("vit", "transformer"):
         pytest.skip("refused")
     norm = {} if connection == "fixup" else {"model.norm": "layer"}
-    network = make_network(make_preset(connection, family, norm))
-    x = torch.randn(5, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    network = make_network(make_preset(connection, family, norm), (1, 8, 8))
+    x = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     network.begin_step(0, 3)
     assert torch.equal(network.train()(x), network.eval()(x))
+
+
+def test_a_projections_batch_norm_uses_running_statistics_in_evaluation(make_preset, make_network):
+    block = make_network(make_preset("projected", "mlp", {"model.placement": "none"})).blocks[0].double()
+    x = trunk("mlp", 6, 200).double()
+    z, f = x @ block.shortcut.op.weight.T, block.branch(x)
+    mean, var = z.mean(0), z.var(0, correction=0)
+    assert torch.allclose(block(x), (z - mean) / (var + 1e-5).sqrt() + f)
+    running = 0.1 * mean, 0.9 + 0.1 * z.var(0)  # after one batch, from 0 and 1; the variance without bias
+    assert torch.allclose(block.eval()(x), (z - running[0]) / (running[1] + 1e-5).sqrt() + f)
 
 
 @pytest.mark.parametrize("connection", STOCHASTIC)

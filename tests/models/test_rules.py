@@ -71,38 +71,40 @@ DEEPNORM = [(1, 2**0.25, 8**-0.25), (6, 12**0.25, 48**-0.25), (18, 36**0.25, 144
 @pytest.mark.parametrize(("layers", "alpha", "beta"), DEEPNORM)
 def test_deepnorm_of_an_encoder_of_n_layers(make_preset, layers, alpha, beta):
     conf = make_preset("deepnorm", "transformer", {"depth": layers})
-    assert [b.shortcut.factor for b in meta(conf).blocks] == pytest.approx([alpha] * 2 * layers)
+    assert [b.shortcut.alpha for b in meta(conf).blocks] == pytest.approx([alpha] * 2 * layers)
     rules = rules_of(conf)
     assert rules.value_factor() == pytest.approx(beta)
     for name in ("blocks.0.branch.proj.weight", "blocks.1.branch.fc1.weight", "blocks.1.branch.fc2.weight"):
-        assert rules.draw_factor(name) == pytest.approx(beta)
+        assert rules.draw_factor(name, (6, 6)) == pytest.approx(beta)
     for name in ("blocks.0.branch.qkv.weight", "blocks.0.branch.proj.bias", "blocks.0.post.weight", "head.weight",
                  "stem.op.weight"):  # fmt: skip
-        assert rules.draw_factor(name) == 1
+        assert rules.draw_factor(name, (6, 6)) == 1
 
 
 def test_deepnorm_of_one_block(make_preset):
     conf = make_preset("deepnorm", "mlp", {"depth": 4})
-    assert meta(conf).blocks[0].shortcut.factor == 1 and rules_of(conf).value_factor() == pytest.approx(4**-0.25)
+    assert meta(conf).blocks[0].shortcut.alpha == 1 and rules_of(conf).value_factor() == pytest.approx(4**-0.25)
 
 
 def test_layernorm_scaling_counts_layers_from_1(make_preset):
     network = meta(make_preset("layernorm_scaling", "mlp", {"depth": 8}))
-    assert [b.pre_scale.factor for b in network.blocks] == pytest.approx([1, 2**-0.5, 3**-0.5])
+    assert [b.pre_scale.alpha for b in network.blocks] == pytest.approx([1, 2**-0.5, 3**-0.5])
     network = meta(make_preset("layernorm_scaling", "vit", {"depth": 3}))
-    assert [b.pre_scale.factor for b in network.blocks] == pytest.approx([1, 1, *[2**-0.5] * 2, *[3**-0.5] * 2])
-    assert meta(make_preset("layernorm_scaling", "mlp", {"depth": 4})).blocks[0].pre_scale.factor == 1
+    assert [b.pre_scale.alpha for b in network.blocks] == pytest.approx([1, 1, *[2**-0.5] * 2, *[3**-0.5] * 2])
+    assert meta(make_preset("layernorm_scaling", "mlp", {"depth": 4})).blocks[0].pre_scale.alpha == 1
 
 
 @pytest.mark.parametrize(("m", "depth", "branches"), [(2, 4, 1), (2, 50, 24), (3, 5, 1), (3, 50, 16), (4, 34, 8)])
 def test_fixups_factor(make_preset, m, depth, branches):
     rules = rules_of(make_preset("fixup", "cnn", {"depth": depth, "model.branch_layers": m}))
     for i in range(m - 1):
-        assert rules.draw_factor(f"blocks.0.branch.{i}.op.weight") == pytest.approx(branches ** (-1 / (2 * m - 2)))
-    assert rules.draw_factor(f"blocks.0.branch.{m - 1}.op.weight") == 0
-    assert rules.draw_factor("head.weight") == 0
-    assert rules.draw_factor("stem.op.weight") == 1
-    assert rules.draw_factor("blocks.0.scale.alpha") == 1
+        assert rules.draw_factor(f"blocks.0.branch.{i}.op.weight", (6, 6, 3, 3)) == pytest.approx(
+            branches ** (-1 / (2 * m - 2))
+        )
+    assert rules.draw_factor(f"blocks.0.branch.{m - 1}.op.weight", (6, 6, 3, 3)) == 0
+    assert rules.draw_factor("head.weight", (3, 6)) == 0
+    assert rules.draw_factor("stem.op.weight", (6, 1, 3, 3)) == 1
+    assert rules.draw_factor("blocks.0.scale.alpha", ()) == 1
 
 
 def test_fixups_first_std(make_preset, make_network):
@@ -111,6 +113,23 @@ def test_fixups_first_std(make_preset, make_network):
     assert std == pytest.approx(math.sqrt(2 / (9 * 64)) * 4**-0.5, rel=0.01)
     assert all(b.branch[1].op.weight.abs().max() == 0 for b in network.blocks)
     assert all(b.scale.alpha == 1 and b.scale.bias == 0 for b in network.blocks)
+
+
+@pytest.mark.parametrize("width", [16, 32])
+def test_fixups_std_is_by_fan_out_where_a_block_widens(make_preset, make_network, width):
+    """√(2/(k²·C_out))·B^(−1/2), as in the authors' code: REFERENCE.md, constants."""
+    network = make_network(make_preset("fixup", "cifar_resnet", {"model.width": width, "depth": 20}), SHAPE)
+    for block, channels in zip(network.blocks, [width] * 3 + [2 * width] * 3 + [4 * width] * 3, strict=True):
+        weight = block.branch[0].op.weight
+        expected = math.sqrt(2 / (9 * channels)) * 9**-0.5
+        assert weight.std().item() == pytest.approx(expected, rel=5 / math.sqrt(2 * weight.numel())), block.index
+
+
+def test_fixups_factor_keeps_other_rules_of_init(make_preset):
+    for init, expected in (("he", math.sqrt(6 / 12)), ("xavier", 1), ("orthogonal", 1)):
+        rules = rules_of(make_preset("fixup", "cnn", {"depth": 10, "model.init": init}))
+        assert rules.draw_factor("blocks.0.branch.0.op.weight", (12, 6, 3, 3)) == pytest.approx(0.5 * expected)
+        assert ("where the width changes" in rules.declared()[0]) is (init == "he")
 
 
 # Draws.
@@ -144,7 +163,7 @@ def test_values_are_the_partners_times_the_declared_factor(make_preset, make_net
     theirs = dict(make_network(make_preset("plain", family, values), SHAPE).named_parameters())
     rules, changed = rules_of(conf), []
     for name, value in theirs.items():
-        expected = value * rules.draw_factor(name)
+        expected = value * rules.draw_factor(name, value.shape)
         if name.endswith("qkv.weight") and connection == "deepnorm":
             third = len(value) // 3
             expected = torch.cat([value[: 2 * third], value[2 * third :] * rules.value_factor()])
@@ -200,21 +219,43 @@ def test_fixups_scalars_learn_at_a_tenth(make_preset, make_network, make_flat, n
     conf = make_preset("fixup", "cnn", {"optimizer.name": name})
     _, groups = optimized(make_network, make_flat, conf)
     slow = {n for n, g in groups.items() if g["lr"] == pytest.approx(0.05)}
-    ends = (".scale.alpha", ".scale.bias", ".before_op.bias", ".before_act.bias")
-    assert slow == {n for n in groups if n.endswith(ends)} and len(slow) == 2 * (2 + 3)
+    ends = (".scale.alpha", ".scale.bias", ".before_op.bias", ".before_act.bias", "before_head.bias")
+    assert slow == {n for n in groups if n.endswith(ends)} and len(slow) == 2 * (2 + 3) + 2
     assert all(g["lr"] == 0.5 for n, g in groups.items() if n not in slow)
 
 
-@pytest.mark.parametrize("family", ["mlp", "transformer"])
-def test_depth_mup_slows_branch_weights_under_adamw_only(make_preset, make_network, make_flat, family):
-    conf = make_preset("depth_mup", family, {"optimizer.name": "adamw", "depth": 8})
+SLOWED = {  # what stands in block 0 and learns at lr/√L, and what does not: weights and vectors of the branch alike
+    ("mlp", "post_activation"): (["branch.0.op.weight", "branch.0.norm.weight", "branch.0.norm.bias",
+                                  "branch.1.op.weight", "branch.1.norm.weight", "branch.1.norm.bias"], []),
+    ("cnn", "sandwich"): (["pre.weight", "pre.bias", "branch.0.op.weight", "branch.1.op.weight",
+                           "out.weight", "out.bias"], []),
+    ("transformer", "pre_norm"): (["pre.weight", "pre.bias", "branch.qkv.weight", "branch.qkv.bias",
+                                   "branch.proj.weight", "branch.proj.bias"], []),
+    ("vit", "post_norm"): (["branch.qkv.weight", "branch.qkv.bias", "branch.proj.weight", "branch.proj.bias"],
+                           ["post.weight", "post.bias"]),  # the trunk's own norm
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "placement"), SLOWED)
+def test_depth_mup_slows_all_of_a_branch_under_adamw_only(make_preset, make_network, make_flat, family, placement):
+    values = {"depth": 8, "model.placement": placement}
+    conf = make_preset("depth_mup", family, values | {"optimizer.name": "adamw"})
     branches = num_branches(conf.model, conf.depth)
     _, groups = optimized(make_network, make_flat, conf)
+    slowed, others = SLOWED[family, placement]
+    assert {n for n in groups if n.startswith("blocks.0.")} == {f"blocks.0.{n}" for n in [*slowed, *others]}
     for name, group in groups.items():
-        hidden = ".branch." in name and name.endswith("weight")
-        assert group["lr"] == pytest.approx(0.5 / math.sqrt(branches) if hidden else 0.5), name
-    _, groups = optimized(make_network, make_flat, make_preset("depth_mup", family, {"depth": 8}))
+        inside = name.startswith("blocks.") and ".post." not in name
+        assert group["lr"] == pytest.approx(0.5 / math.sqrt(branches) if inside else 0.5), name
+    assert all(groups[f"blocks.0.{n}"]["lr"] < 0.5 for n in slowed) and groups["head.weight"]["lr"] == 0.5
+    _, groups = optimized(make_network, make_flat, make_preset("depth_mup", family, values))
     assert {g["lr"] for g in groups.values()} == {0.5}
+
+
+def test_depth_mup_leaves_projections_at_a_boundary_alone(make_preset, make_network, make_flat):
+    values = {"model.boundary": "projection", "optimizer.name": "adamw"}
+    _, groups = optimized(make_network, make_flat, make_preset("depth_mup", "cifar_resnet", values))
+    assert {g["lr"] for n, g in groups.items() if ".shortcut." in n} == {0.5}, "they are the trunk, not a branch"
 
 
 @pytest.mark.parametrize("decay", list(DecayRule))
@@ -226,7 +267,15 @@ def test_scales_and_gates_are_never_decayed(make_preset, make_network, make_flat
     conf = make_preset(connection, family, {"optimizer.decay": str(decay)})
     network, groups = optimized(make_network, make_flat, conf)
     extra = undecayed(network)
-    parts = ("scale.alpha", "scale.bias", "gate.op.weight", "gate.op.bias", "before_op.bias", "before_act.bias")
+    parts = (
+        "scale.alpha",
+        "scale.bias",
+        "gate.op.weight",
+        "gate.op.bias",
+        "before_op.bias",
+        "before_act.bias",
+        "before_head.bias",
+    )
     assert extra == {n for n in groups if n.endswith(parts)} and extra
     for name, group in groups.items():
         matrix = dict(network.named_parameters())[name].dim() > 1
@@ -294,11 +343,17 @@ def test_updates_are_torchs_own_with_one_group_a_parameter(
 def test_what_is_declared_is_said(make_preset):
     said = {c: rules_of(make_preset(c, values={"depth": 10})).declared() for c in PRESETS}
     assert {c for c, words in said.items() if words} == {"zero_init", "fixup", "deepnorm", "depth_mup"}
-    assert said["fixup"] == ["fixup: branch draws × 0.5, last weights and head × 0, scalars at lr × 0.1"]
-    assert said["deepnorm"] == ["deepnorm: feed-forward, value and output draws × 0.5"]
-    assert said["depth_mup"] == ["depth_mup: branch weights at lr × 1"]
+    assert said["fixup"] == [
+        "fixup: branch draws × 0.5 (× √(fan_in/fan_out) where the width changes), "
+        "last weight of each branch and head × 0, scalars at lr × 0.1"
+    ]
+    assert said["deepnorm"] == ["deepnorm: branch draws × 0.5 (in attention those of value and output)"]
+    assert said["zero_init"] == ["zero_init: the scale of the last norm of every branch starts at 0"]
+    weight = rules_of(make_preset("zero_init", values={"connection.zero_init": "last_weight"})).declared()
+    assert weight == ["zero_init: the last weight of every branch starts at 0"]
+    assert said["depth_mup"] == ["depth_mup: with sgd no learning rate of its own"]
     adamw = rules_of(make_preset("depth_mup", values={"depth": 10, "optimizer.name": "adamw"})).declared()
-    assert adamw == ["depth_mup: branch weights at lr × 0.5"]
+    assert adamw == ["depth_mup: branches at lr × 0.5"]
 
 
 def test_one_region_without_rules(make_network, make_conf):

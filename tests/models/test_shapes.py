@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-import plainres.audit as module
+import plainres.signature as module
 from plainres.audit import audit
 from plainres.errors import UserError
 from plainres.models.families import build

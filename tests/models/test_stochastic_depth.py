@@ -5,10 +5,12 @@ import math
 import pytest
 import torch
 from timm.layers import DropPath
+from timm.models.vision_transformer import VisionTransformer
 
 from plainres.models.connect import Place, connect
 from plainres.models.layer import linear_kit
-from plainres.models.parts import DropoutShortcut, StochasticDepth, survival_of
+from plainres.models.scales import StochasticDepth, survival_of
+from plainres.models.shortcuts import DropoutShortcut
 from plainres.options import Activation, Boundary, Drop, DropScaling, DropUnit, Norm, Shortcut
 from plainres.schema import ConnectionConf
 
@@ -102,6 +104,15 @@ def test_linear_survival_falls_from_near_1_to_the_last():
     assert [survival_of(i, 4, 0.5, False) for i in range(4)] == [0.5] * 4
     assert survival_of(0, 1, 0.3, True) == pytest.approx(0.3) and survival_of(0, 1, 0.3, False) == 0.3
     assert survival_of(53, 54, 0.5, True) == 0.5  # ResNet-110
+
+
+def test_timms_rule_is_another_one_as_the_page_says(make_preset, make_network):
+    """l/(L−1) over layers from 0, the same for both branches of a layer: the first is never dropped."""
+    theirs = VisionTransformer(embed_dim=4, depth=3, num_heads=2, img_size=8, patch_size=4, drop_path_rate=0.5)
+    rates = [getattr(part, "drop_prob", 0.0) for b in theirs.blocks for part in (b.drop_path1, b.drop_path2)]
+    assert rates == pytest.approx([0, 0, 0.25, 0.25, 0.5, 0.5])
+    mine = make_network(make_preset("stochastic_depth", "vit", {"depth": 3}))
+    assert [1 - b.drop.survival for b in mine.blocks] == pytest.approx([0.5 * l / 6 for l in range(1, 7)])  # noqa: E741
 
 
 def test_a_network_gives_every_block_its_survival(make_preset, make_network):

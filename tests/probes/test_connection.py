@@ -86,7 +86,7 @@ def per_sample(tensor):
 def branch_of(block, x):
     """F(x), before anything that the connection does."""
     f = x if block.pre is None else block.pre(x)
-    f = f if block.pre_scale is None else block.pre_scale.factor * f
+    f = f if block.pre_scale is None else block.pre_scale.alpha * f
     f = block.branch(f)
     return f if block.out is None else block.out(f)
 
@@ -413,5 +413,6 @@ def test_connection_parameters_are_a_scope_in_forward_order(make_preset):
     conf = make_preset("fixup", "mlp")
     network = build(conf.model, conf.connection, conf.depth, SHAPE, 3)
     names = network.connection_parameters()
-    assert names[:5] == ["blocks.0.branch.0.before_op.bias", "blocks.0.branch.0.before_act.bias",
+    assert names[0] == "stem.before_act.bias" and names[-1] == "before_head.bias"
+    assert names[1:6] == ["blocks.0.branch.0.before_op.bias", "blocks.0.branch.0.before_act.bias",
                          "blocks.0.branch.1.before_op.bias", "blocks.0.scale.alpha", "blocks.0.scale.bias"]  # fmt: skip

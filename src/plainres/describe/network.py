@@ -19,6 +19,8 @@ from plainres.options import Family, Stages
 from plainres.pair import connection_differences, kind_of
 from plainres.schema import ModelConf, RunConf
 
+MANY_NOTES = 8  # more than that say the same with other numbers
+
 
 @dataclass
 class Row:
@@ -139,23 +141,34 @@ def _rows(network: Network, shapes: dict[nn.Module, str]) -> list[Row]:
         assert isinstance(block, Block)
         row = _block_row(block, shapes[block], counted)
         groups.setdefault(repr(row), (row, []))[1].append(block.index)
-    rows = [_part_row("stem", network.stem, shapes)]
+    rows = [_part_row("stem", [network.stem], shapes)]
     for row, indices in groups.values():
         row.where = index_text(indices)
         rows.append(row)
-    ends = {"final": network.final, "pool": network.pool, "head": network.head}
-    return rows + [_part_row(name, part, shapes) for name, part in ends.items() if branch_steps(part)]
+    before = [] if network.before_head is None else [network.before_head]
+    ends = {"final": [network.final], "pool": [network.pool], "head": [*before, network.head]}
+    return rows + [_part_row(name, parts, shapes) for name, parts in ends.items() if branch_steps(parts[-1])]
 
 
-def _part_row(name: str, part: nn.Module, shapes: dict[nn.Module, str]) -> Row:
-    return Row(name, shapes[part], sum(p.numel() for p in part.parameters()), 0, "", [", ".join(branch_steps(part))])
+def _part_row(name: str, parts: list[nn.Module], shapes: dict[nn.Module, str]) -> Row:
+    """Stem or end of a network: its last part is the model's, before which a recipe may have put one of its own."""
+    sizes = {id(p): p.numel() for part in parts for p in part.parameters()}
+    brought = sum(sizes[key] for key in _brought(parts))
+    steps = [step for part in parts for step in branch_steps(part)]
+    return Row(name, shapes[parts[-1]], sum(sizes.values()) - brought, brought, "", [", ".join(steps)])
+
+
+def _brought(parts: list[nn.Module]) -> set[int]:
+    """Which parameters belong to a connection, by id."""
+    held = [m for part in parts for m in part.modules() if isinstance(m, ConnectionPart)]
+    return {id(p) for part in held for p in part.parameters()}
 
 
 def _block_row(block: Block, shapes: str, counted: set[int]) -> Row:
     """``counted`` keeps the parameters of earlier blocks, so that a shared scale counts once."""
     fresh = {id(p): p.numel() for p in block.parameters() if id(p) not in counted}
     counted.update(fresh)
-    held = {id(p) for m in block.modules() if isinstance(m, ConnectionPart) for p in m.parameters()}
+    held = _brought([block])
     brought = sum(size for key, size in fresh.items() if key in held)
     shortcut = "none" if block.shortcut is None else part_words(block.shortcut).step
     inside = ", ".join(branch_steps(block.branch))
@@ -175,10 +188,14 @@ def index_text(indices: list[int]) -> str:
 
 
 def _notes(blocks: list[Block]) -> list[str]:
-    """Each note once; with numbers that differ over blocks, the first and the last."""
-    lists = [list(notes(block)) for block in blocks]
-    every = list(dict.fromkeys(text for found in lists for text in found))
-    if len(every) <= 4:
-        return every
-    ends = dict.fromkeys([*(f"block 0: {t}" for t in lists[0]), *(f"block {len(blocks) - 1}: {t}" for t in lists[-1])])
-    return list(ends)
+    """Each note once, with the blocks that it is about unless it is all; of many, those of the first and last block."""
+    about: dict[str, list[int]] = {}
+    for block in blocks:
+        for text in notes(block):
+            about.setdefault(text, []).append(block.index)
+    if len(about) > MANY_NOTES:
+        last = len(blocks) - 1
+        about = {text: [i for i in where if i in (0, last)] for text, where in about.items() if {0, last} & set(where)}
+    return [
+        text if len(where) == len(blocks) else f"block {index_text(where)}: {text}" for text, where in about.items()
+    ]

@@ -10,21 +10,23 @@ from pathlib import Path
 
 import torch
 
-from plainres.audit import boundary_words
 from plainres.config import compose, conf_dir
 from plainres.data import load
 from plainres.data.dataset import Dataset
-from plainres.describe.words import draw, formula, notes
+from plainres.describe.words import branch_steps, draw, formula, notes
 from plainres.models.block import Block
 from plainres.models.families import build, num_branches
 from plainres.models.init import Draws
 from plainres.models.layer import BatchNorm
 from plainres.models.networks import Network
-from plainres.models.parts import ConnectionPart, DropoutShortcut, StochasticDepth
+from plainres.models.parts import ConnectionPart
 from plainres.models.rules import rules_of, undecayed
+from plainres.models.scales import StochasticDepth
+from plainres.models.shortcuts import DropoutShortcut
 from plainres.options import Boundary, Merge, Placement, Recipe, Shortcut
 from plainres.pair import kind_of
 from plainres.schema import DataConf, RunConf
+from plainres.signature import boundary_words
 
 NET = ["model=mlp", "depth=10"]  # 4 blocks of width 64: what every number on the page is measured on
 SHOWN = 1  # the block that is drawn: neither the first nor the last
@@ -36,7 +38,7 @@ COUNTS = {
     "fixup": "L = branches, with m = model.branch_layers weighted layers each",
     "layernorm_scaling": "l = layers from 1; both branches of a Transformer layer share it",
     "layerscale": "layers, as CaiT does (0.1 up to 18, 1e-5 up to 24, then 1e-6)",
-    "stochastic_depth": "l/L over branches, l = 1 … L: the first branch can be dropped, too",
+    "stochastic_depth": "L = branches, l = 1 … L",
 }
 INTRO = """\
 # Connections
@@ -55,14 +57,21 @@ norm: the audit shows what else differs.
 PLACEMENTS = """\
 ## Placements
 
-Where norm and activation stand is a field of the model (`model.placement`), so both arms share it. The residual block
-under each, with `model.norm=layer` where a norm is needed:
+Where norm and activation stand is a field of the model (`model.placement`), so both arms share it. It is about the
+blocks: `none` puts no norm and no activation around F or after the addition, and leaves the stem of `mlp`, `cnn` and
+the ResNets its norm; `model.norm=none` is the network without any. The residual block under each, with
+`model.norm=layer`, and what stands before the first block and after the last:
 """
 BOUNDARIES = """\
 ## Stage boundaries
 
 Where width and resolution change (`model=cifar_resnet`, `imagenet_resnet`) a shortcut cannot be the identity;
-`model.boundary` says what it is there. The first such block of `model=cifar_resnet depth=8`, and what the audit says:
+`model.boundary` says what it is there, under every connection but `projected`. The first such block of
+`model=cifar_resnet depth=8`, and what the audit says:
+"""
+GATED_BOUNDARY = """\
+**With a gate** (`connection=highway`): the carry is (1−g) times the shortcut above. g has the shape of the block's
+output, because its 1x1 convolution of x has the block's stride and gives the block's channels.
 """
 
 
@@ -187,21 +196,29 @@ def _two_modes(network: Network) -> Iterator[str]:
 def _placements(data: Dataset) -> str:
     lines = [PLACEMENTS]
     for placement in Placement:
-        norm = "none" if placement is Placement.none else "layer"
-        conf = compose([*NET, "connection=residual", f"model.placement={placement}", f"model.norm={norm}"])
-        block = _build(conf, data).blocks[SHOWN]
+        conf = compose([*NET, "connection=residual", f"model.placement={placement}", "model.norm=layer"])
+        network = _build(conf, data)
+        block = network.blocks[SHOWN]
         assert isinstance(block, Block)
-        lines.append(f"**{placement}**: {formula(block)}\n\n{_code([draw(block)])}")
+        ends = [f"{name}: {', '.join(branch_steps(part)) or 'nothing'}"
+                for name, part in (("stem", network.stem), ("before the head", network.final))]  # fmt: skip
+        lines.append(f"**{placement}**: {formula(block)}\n\n{_code([draw(block), *ends])}")
     return "\n".join(lines)
 
 
 def _boundaries(data: Dataset) -> str:
     lines = [BOUNDARIES]
     for boundary in Boundary:
-        conf = compose(["model=cifar_resnet", "depth=8", "connection=residual", f"model.boundary={boundary}"])
-        network = _build(conf, data)
-        block = network.blocks[1]
-        assert isinstance(block, Block)
-        words = "; ".join(boundary_words(conf, network))
-        lines.append(f"**{boundary}**: {words}\n\n{_code([draw(block)])}")
-    return "\n".join(lines)
+        words, drawing = _boundary(data, "residual", boundary)
+        lines.append(f"**{boundary}**: {words}\n\n{drawing}")
+    _, drawing = _boundary(data, "highway", Boundary.zero_pad)
+    return "\n".join([*lines, GATED_BOUNDARY, drawing])
+
+
+def _boundary(data: Dataset, connection: str, boundary: Boundary) -> tuple[str, str]:
+    """What the audit says, and the first block that changes width, drawn with its notes."""
+    conf = compose(["model=cifar_resnet", "depth=8", f"connection={connection}", f"model.boundary={boundary}"])
+    network = _build(conf, data)
+    block = network.blocks[1]
+    assert isinstance(block, Block)
+    return "; ".join(boundary_words(conf, network)), _code([formula(block), "", draw(block), *notes(block)])

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+SHORTCUT = 13  # characters, "conv1x1 16→32": a longer shortcut wraps, so that the formulas beside it need not
+
 
 def print_description(conf: RunConf, console: "Console | None" = None) -> None:
     """Describe a run without training it.
@@ -36,10 +38,10 @@ def _parts(found: Description) -> "Table":
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in ("block", "shape", "shortcut"):
-        table.add_column(name, no_wrap=name != "shortcut")
+        table.add_column(name, no_wrap=name != "shortcut", max_width=SHORTCUT if name == "shortcut" else None)
     for name in ("model", "connection"):
         table.add_column(f"parameters\n{name}", justify="right", no_wrap=True)
-    table.add_column("operations", ratio=1)
+    table.add_column("operations", ratio=1, overflow="fold")
     for row in found.rows:
         numbers = [f"{row.model_parameters:,}", f"{row.connection_parameters:,}"]
         texts = [row.where, row.shapes, row.shortcut, *numbers, "\n".join(row.operations)]
@@ -51,7 +53,7 @@ def _lines(found: Description) -> list[str]:
     model, added = found.parameters
     per = f" ({100 * added / model:.1f} % more than the partner)" if added else ""
     rows = [
-        *(("where", note) for note in found.notes),
+        *(("" if i else "where", note) for i, note in enumerate(found.notes)),
         ("parameters", f"{model + added:,} = {model:,} of the model + {added:,} of the connection{per}"),
         ("depth", found.depth_rule),
         ("L", f"{found.branches} branches joined to the trunk" if found.differing else "nothing is joined (plain)"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from plainres.models import parts as p
+from plainres.models import parts, scales, shortcuts
 from plainres.models.block import Block
 from plainres.models.branches import Attention, FeedForward
 from plainres.models.layer import BatchNorm, Layer
@@ -65,7 +65,7 @@ def _model_word(module: nn.Module) -> str:
     if isinstance(module, nn.Conv2d):
         size, stride = module.kernel_size[0], module.stride[0]
         return f"conv{size}x{size} {module.in_channels}→{module.out_channels}" + (f" /{stride}" if stride > 1 else "")
-    if isinstance(module, p.FixupBias):
+    if isinstance(module, scales.FixupBias):
         return "+b"
     return (NORMS | ACTIVATIONS | ENDS).get(type(module), type(module).__name__.lower())
 
@@ -77,68 +77,70 @@ def part_words(part: nn.Module) -> Words:
     return known(part) if known else Words(lambda *of: f"{name}({', '.join(of)})", name, part.extra_repr())
 
 
-def _projection(part: p.Projection) -> Words:
+def _projection(part: shortcuts.Projection) -> Words:
     steps = [_model_word(m) for m in (part.op, part.norm) if m is not None]
     return Words(lambda x: f"P({x})", " ─ ".join(steps), f"P: {', '.join(steps)}")
 
 
-def _learned(part: p.LearnedScale) -> Words:
+def _learned(part: scales.LearnedScale) -> Words:
     channels = part.alpha.numel() > 1
     note = f"α: {part.alpha.numel()} learned {'numbers, one a channel' if channels else 'number'}, from {part.start:g}"
     mark = "⊙" if channels else "·"
     return Words(lambda f: f"α{mark}{f}", f"× α {'per channel' if channels else ''}".rstrip(), note)
 
 
-def _gate(part: p.Gate) -> Words:
+def _gate(part: parts.Gate) -> Words:
     return Words(lambda x: f"g({x})", "g", f"g(x) = σ(Wx + b), W: {_model_word(part.op)}, b from {part.bias:g}")
 
 
-def _drop(part: p.StochasticDepth) -> Words:
+def _drop(part: scales.StochasticDepth) -> Words:
     scaling = "kept ones F/p, evaluation F" if part.scaling is DropScaling.train else "kept ones F, evaluation pF"
     note = f"keep: in training with chance p = {part.survival:.4g}, per {part.unit}; {scaling}"
     return Words(lambda f: f"keep({f})", f"keep {part.survival:.4g}", note)
 
 
-def _fixed(part: p.FixedScale) -> Words:
+def _fixed(part: scales.FixedScale) -> Words:
     note = f"α rises linearly over the first {part.warmup} steps" if part.warmup else ""
     return Words(lambda f: f"{part.alpha:.4g}·{f}", f"× {part.alpha:.4g}", note)
 
 
-def _dropout(part: p.DropoutShortcut) -> Words:
+def _dropout(part: shortcuts.DropoutShortcut) -> Words:
     note = f"dropout: in training a unit is 0 with chance {part.p:g}, kept ones × {1 / (1 - part.p):g}; evaluation: x"
     return Words(lambda x: f"dropout({x})", f"dropout {part.p:g}", note)
 
 
-def _padded(how: str, channels: int) -> Words:
-    return Words(
-        lambda x: f"{how}({x})", f"{how} +{channels} channels", f"{how}: halves the sides, zero channels added"
+def _pad(part: shortcuts.Pad) -> Words:
+    how = "pool" if part.pool else "zero_pad"
+    kept = (
+        f"the mean of {part.stride}x{part.stride} pixels" if part.pool else f"one pixel of {part.stride}x{part.stride}"
     )
+    note = f"{how}: {kept}, and {part.channels_added} zero channels after the data"
+    return Words(lambda x: f"{how}({x})", f"{how} +{part.channels_added} channels", note)
 
 
-def _resized(part: p.Resized) -> Words:
+def _resized(part: shortcuts.Resized) -> Words:
     first, then = part_words(part.resize), part_words(part.then)
     both = "; ".join(note for note in (first.note, then.note) if note)
     return Words(lambda x: then.formula(first.formula(x)), f"{first.step} ─ {then.step}", both)
 
 
 _KNOWN: dict[type[nn.Module], Callable[[Any], Words]] = {
-    p.Identity: lambda part: Words(lambda x: x, "identity"),
-    p.ScaledShortcut: lambda part: Words(lambda x: f"{part.factor:.4g}·{x}", f"× {part.factor:.4g}"),
-    p.Projection: _projection,
-    p.ZeroPad: lambda part: _padded("zero_pad", part.channels_added),
-    p.PoolPad: lambda part: _padded("pool", part.channels_added),
-    p.Resized: _resized,
-    p.DropoutShortcut: _dropout,
-    p.FixedScale: _fixed,
-    p.LearnedScale: _learned,
-    p.FixupScale: lambda part: Words(lambda f: f"α·{f} + b", "× α + b", "α from 1, b from 0, both learned"),
-    p.PreScale: lambda part: Words(lambda x: f"{part.factor:.4g}·{x}", f"× {part.factor:.4g}"),
-    p.StochasticDepth: _drop,
-    p.Gate: _gate,
-    p.Keep: lambda part: Words(lambda f: f"g(x)⊙{f}", "× g"),
-    p.Carry: lambda part: Words(lambda h: f"(1−g(x))⊙{h}", "× (1−g)"),
-    p.Add: lambda part: Words(lambda h, f: f"{h} + {f}", "+"),
-    p.Concat: lambda part: Words(
+    shortcuts.Identity: lambda part: Words(lambda x: x, "identity"),
+    shortcuts.Projection: _projection,
+    shortcuts.Pad: _pad,
+    shortcuts.Resized: _resized,
+    shortcuts.DropoutShortcut: _dropout,
+    scales.FixedScale: _fixed,
+    scales.LearnedScale: _learned,
+    scales.FixupScale: lambda part: Words(
+        lambda f: f"α·{f} + b", "× α + b", "α from 1, every b from 0: learned scalars"
+    ),
+    scales.StochasticDepth: _drop,
+    parts.Gate: _gate,
+    parts.Keep: lambda part: Words(lambda f: f"g(x)⊙{f}", "× g"),
+    parts.Carry: lambda part: Words(lambda h: f"(1−g(x))⊙{h}", "× (1−g)"),
+    parts.Add: lambda part: Words(lambda h, f: f"{h} + {f}", "+"),
+    parts.Concat: lambda part: Words(
         lambda h, f: f"W[{h}, {f}]", "[ , ] ─ W", "concatenated, not added: this is not a residual connection"
     ),
 }
@@ -173,7 +175,7 @@ def way_steps(block: Block) -> list[str]:
 
 
 def _steps(part: nn.Module) -> list[str]:
-    return [part_words(part).step] if isinstance(part, p.ConnectionPart) else branch_steps(part)
+    return [part_words(part).step] if isinstance(part, parts.ConnectionPart) else branch_steps(part)
 
 
 def notes(block: Block) -> Iterator[str]:

@@ -7,30 +7,18 @@ from torch import nn
 
 from plainres.models.block import Connection
 from plainres.models.layer import Kit, Layer
-from plainres.models.parts import (
+from plainres.models.parts import Add, Carry, Concat, ConnectionPart, Gate, Keep
+from plainres.models.scales import (
     DEPTH_RULES,
-    Add,
-    Carry,
-    Concat,
-    ConnectionPart,
-    DropoutShortcut,
     FixedScale,
     FixupBias,
     FixupScale,
-    Gate,
-    Identity,
-    Keep,
     LearnedScale,
-    PoolPad,
-    PreScale,
-    Projection,
-    Resized,
-    ScaledShortcut,
     StochasticDepth,
-    ZeroPad,
     cait_start,
     survival_of,
 )
+from plainres.models.shortcuts import DropoutShortcut, Identity, Pad, Projection, Resized
 from plainres.options import Boundary, Drop, Merge, Recipe, Scale, Shortcut
 from plainres.options import Gate as GateForm
 from plainres.schema import ConnectionConf
@@ -73,8 +61,9 @@ def connect(conf: ConnectionConf, kit: Kit, place: Place, boundary: Boundary) ->
     if conf.recipe is Recipe.layernorm_scaling:
         # l counts layers from 1: both branches of a Transformer layer share it.
         layer = place.index * place.layers // place.branches + 1
-        connection.pre_scale = PreScale(1 / math.sqrt(layer))
+        connection.pre_scale = FixedScale(1 / math.sqrt(layer))
     if conf.gate is not GateForm.none:
+        # Of x as it comes in, with the block's stride: g has the shape of the output at a stage boundary, too.
         connection.gate = Gate(kit.pointwise(place.width_in, place.width, place.stride, True), conf.gate_bias)
         connection.carry = None if conf.gate is GateForm.branch_only else Carry()
         connection.keep = None if conf.gate is GateForm.shortcut_only else Keep()
@@ -98,8 +87,7 @@ def _shortcut(conf: ConnectionConf, kit: Kit, place: Place, boundary: Boundary) 
     if boundary is Boundary.projection:
         resize: ConnectionPart = _projection(kit, place)
     else:
-        pad = ZeroPad if boundary is Boundary.zero_pad else PoolPad
-        resize = pad(place.width - place.width_in, place.stride)
+        resize = Pad(place.width - place.width_in, place.stride, pool=boundary is Boundary.pool)
     then = _same_shape(conf, place)
     return resize if isinstance(then, Identity) else Resized(resize, then)
 
@@ -112,9 +100,9 @@ def _projection(kit: Kit, place: Place) -> Projection:
 def _same_shape(conf: ConnectionConf, place: Place) -> ConnectionPart:
     """The shortcut where nothing changes its shape."""
     if conf.recipe is Recipe.deepnorm:
-        return ScaledShortcut(DEPTH_RULES["deepnorm_alpha"](place.branches))
+        return FixedScale(DEPTH_RULES["deepnorm_alpha"](place.branches))
     if conf.shortcut is Shortcut.scaled:
-        return ScaledShortcut(conf.shortcut_scale)
+        return FixedScale(conf.shortcut_scale)
     if conf.shortcut is Shortcut.dropout:
         return DropoutShortcut(conf.shortcut_dropout, place.index)
     return Identity()

@@ -28,6 +28,7 @@ from plainres.models.networks import (
     RowStem,
 )
 from plainres.models.parts import ConnectionPart
+from plainres.models.scales import FixupBias
 from plainres.options import Family, Placement, Recipe, Stages
 from plainres.schema import ConnectionConf, ModelConf
 
@@ -113,11 +114,18 @@ def _kit(model: ModelConf, spatial: bool, sides: tuple[int, ...] = ()) -> Kit:
     return conv_kit(model.norm, model.activation, sides)
 
 
-def _stem(kit: Kit, model: ModelConf, op: nn.Module, width: int) -> Layer:
+def _stem(kit: Kit, model: ModelConf, connection: ConnectionConf, op: nn.Module) -> Layer:
     """op-norm-act; before pre-activation blocks op alone, because the first of them begins with norm and activation."""
     if model.placement is Placement.pre_activation:
         return Layer(op, None, None)
-    return Layer(op, kit.make_norm(width), kit.make_act())
+    layer = Layer(op, kit.make_norm(model.width), kit.make_act())
+    layer.before_act = _fixup_bias(connection)
+    return layer
+
+
+def _fixup_bias(connection: ConnectionConf) -> FixupBias | None:
+    """Fixup's scalar biases outside the blocks: between the stem's layer and its activation, and before the head."""
+    return FixupBias() if connection.recipe is Recipe.fixup else None
 
 
 def _block(kit: Kit, model: ModelConf, connection: ConnectionConf, place: Place) -> Block:
@@ -135,7 +143,7 @@ def _isotropic(
     spatial = model.name is Family.cnn
     kit = _kit(model, spatial, (height, wide))
     features = channels if spatial else channels * height * wide
-    stem = _stem(kit, model, kit.op(features, model.width, 1), model.width)
+    stem = _stem(kit, model, connection, kit.op(features, model.width, 1))
     (count,) = stages
     places = [Place(i, count, count, model.width, model.width) for i in range(count)]
     return Network(
@@ -145,6 +153,7 @@ def _isotropic(
         final=final_part(kit, model.placement, model.width),
         pool=GlobalAveragePool() if spatial else nn.Identity(),
         head=nn.Linear(model.width, classes),
+        before_head=_fixup_bias(connection),
     )
 
 
@@ -160,10 +169,10 @@ def _staged(
         )
     if model.name is Family.imagenet_resnet:
         op = nn.Conv2d(shape[0], model.width, kernel_size=7, stride=2, padding=3, bias=False)
-        stem = _stem(kit, model, op, model.width)
+        stem = _stem(kit, model, connection, op)
         after: nn.Module | None = nn.MaxPool2d(3, stride=2, padding=1)
     else:
-        stem = _stem(kit, model, kit.op(shape[0], model.width, 1), model.width)
+        stem = _stem(kit, model, connection, kit.op(shape[0], model.width, 1))
         after = None
     places, index, total, width_in = [], 0, sum(stages), model.width
     for stage, count in enumerate(stages):
@@ -178,6 +187,7 @@ def _staged(
         final=final_part(kit, model.placement, width_in),
         pool=GlobalAveragePool(),
         head=nn.Linear(width_in, classes),
+        before_head=_fixup_bias(connection),
     )
 
 

@@ -18,8 +18,9 @@ import torch
 from torch import nn
 
 from plainres.models.layer import NORMS, BatchNorm
-from plainres.models.parts import FixupScale, Gate, LearnedScale
+from plainres.models.parts import Gate
 from plainres.models.rules import Rules
+from plainres.models.scales import FixupScale, LearnedScale
 from plainres.options import Activation, Init
 from plainres.schema import ModelConf
 from plainres.seeding import generator
@@ -55,7 +56,7 @@ class Draws:
         value = self.draw(name, shape)
         if name.endswith("qkv.weight"):
             value[2 * shape[0] // 3 :] *= self._rules.value_factor()
-        factor = self._rules.draw_factor(name)
+        factor = self._rules.draw_factor(name, shape)
         return value if factor == 1 else value * factor
 
     def hashes(self) -> dict[str, str]:

@@ -25,13 +25,20 @@ class Network(nn.Module):
         final: nn.Module,
         pool: nn.Module,
         head: nn.Linear,
+        before_head: ConnectionPart | None = None,
     ) -> None:
+        """
+        Args:
+            prepare, stem, blocks, final, pool, head: the chain, in its order.
+            before_head: what a recipe brings between pooling and head (Fixup's scalar bias).
+        """
         super().__init__()
         self.prepare = prepare
         self.stem = stem
         self.blocks = nn.ModuleList(blocks)
         self.final = final
         self.pool = pool
+        self.before_head = before_head
         self.head = head
         # Found once: a step without such parts costs nothing.
         self._timed = [
@@ -42,7 +49,10 @@ class Network(nn.Module):
         x = self.stem(self.prepare(x_NCHW))
         for block in self.blocks:
             x = block(x)
-        logits: torch.Tensor = self.head(self.pool(self.final(x)))
+        x = self.pool(self.final(x))
+        if self.before_head is not None:
+            x = self.before_head(x)
+        logits: torch.Tensor = self.head(x)
         return logits
 
     def begin_step(self, seed: int, step: int) -> None:

@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from plainres.errors import UserError
-from plainres.models.parts import ConnectionPart
 from plainres.seeding import global_draws
 
 

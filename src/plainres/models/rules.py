@@ -2,20 +2,29 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
 from plainres.models.families import num_branches
-from plainres.models.parts import DEPTH_RULES, FixupBias, FixupScale, Gate, LearnedScale
-from plainres.options import OptimizerName, Recipe, ZeroInit
+from plainres.models.parts import Gate
+from plainres.models.scales import DEPTH_RULES, FixupBias, FixupScale, LearnedScale
+from plainres.options import Init, OptimizerName, Recipe, ZeroInit
 from plainres.schema import ConnectionConf, RunConf
+
+_FIXUP_SCALARS = (".before_op.bias", ".before_act.bias", "before_head.bias", ".scale.alpha", ".scale.bias")
+
+# Depth-µP: an adaptive step moves every number by about lr, whatever its gradient; L branches of weight 1/√L that move
+# together change the trunk by L·lr/√L, so lr/√L keeps the change independent of depth. The paper states it for weights;
+# the argument is the same for biases and for the norms of a branch, and CompleteP (arXiv 2505.01618) treats them so.
+_IN_BRANCH = re.compile(r"blocks\.\d+\.(pre|branch|out)\.")
 
 
 def rules_of(conf: RunConf) -> "Rules":
     """The rules of a run's connection."""
     branches = num_branches(conf.model, conf.depth)
-    return Rules(conf.connection, branches, conf.model.branch_layers, conf.optimizer.name)
+    return Rules(conf.connection, branches, conf.model.branch_layers, conf.model.init, conf.optimizer.name)
 
 
 def undecayed(network: nn.Module) -> frozenset[str]:
@@ -33,16 +42,18 @@ class Rules:
         conf: the connection.
         branches: L.
         branch_layers: m, weighted layers of a branch.
+        init: Fixup's factor depends on it.
         optimizer: learning-rate rules of depth_mup depend on it.
     """
 
     conf: ConnectionConf
     branches: int
     branch_layers: int
+    init: Init
     optimizer: OptimizerName
 
-    def draw_factor(self, name: str) -> float:
-        """The declared factor on the initial draw of a parameter."""
+    def draw_factor(self, name: str, shape: Sequence[int]) -> float:
+        """The declared factor on the initial draw of a parameter of this shape."""
         conf, last = self.conf, self._is_last_weight(name)
         if conf.zero_init is ZeroInit.last_weight and last:
             return 0.0
@@ -52,10 +63,20 @@ class Rules:
             if last or name == "head.weight":
                 return 0.0
             inner = ".branch." in name and name.endswith("weight")
-            return float(self.branches ** (-1 / (2 * self.branch_layers - 2))) if inner else 1.0
+            return self._fixup_factor() * self._to_fan_out(shape) if inner else 1.0
         if conf.recipe is Recipe.deepnorm and ".branch." in name and name.endswith("weight") and ".qkv" not in name:
             return DEPTH_RULES["deepnorm_beta"](self.branches)
         return 1.0
+
+    def _fixup_factor(self) -> float:
+        return float(self.branches ** (-1 / (2 * self.branch_layers - 2)))
+
+    def _to_fan_out(self, shape: Sequence[int]) -> float:
+        """What makes √(2/fan_in) the paper's √(2/fan_out) = √(2/(k²·C_out)); 1 where a block keeps its width.
+
+        Both arms share the draw, so the paper's choice is a factor on it. Other rules of init are not by fan_in.
+        """
+        return math.sqrt(shape[1] / shape[0]) if self.init is Init.he else 1.0
 
     def value_factor(self) -> float:
         """DeepNorm's β on the value rows of a joint query-key-value weight."""
@@ -63,28 +84,31 @@ class Rules:
 
     def lr_factor(self, name: str) -> float:
         """The declared factor on the learning rate of a parameter."""
-        if self.conf.recipe is Recipe.fixup and (
-            name.endswith((".before_op.bias", ".before_act.bias", ".scale.alpha", ".scale.bias"))
-        ):
+        if self.conf.recipe is Recipe.fixup and name.endswith(_FIXUP_SCALARS):
             return 0.1
-        hidden = ".branch." in name and name.endswith("weight")
-        if self.conf.recipe is Recipe.depth_mup and self.optimizer is OptimizerName.adamw and hidden:
-            return DEPTH_RULES["depth_mup"](self.branches)
-        return 1.0
+        slowed = self.conf.recipe is Recipe.depth_mup and self.optimizer is OptimizerName.adamw
+        return DEPTH_RULES["depth_mup"](self.branches) if slowed and _IN_BRANCH.match(name) else 1.0
 
     def declared(self) -> list[str]:
         """What differs from the partner beside parts and operations, in words."""
         conf, words = self.conf, []
         if conf.zero_init is not ZeroInit.none:
-            words.append(f"zero_init={conf.zero_init}: these draws are multiplied by 0")
+            what = "last weight" if conf.zero_init is ZeroInit.last_weight else "scale of the last norm"
+            words.append(f"zero_init: the {what} of every branch starts at 0")
         if conf.recipe is Recipe.fixup:
-            factor = self.branches ** (-1 / (2 * self.branch_layers - 2))
-            words.append(f"fixup: branch draws × {factor:.4g}, last weights and head × 0, scalars at lr × 0.1")
+            wider = " (× √(fan_in/fan_out) where the width changes)" if self.init is Init.he else ""
+            words.append(
+                f"fixup: branch draws × {self._fixup_factor():.4g}{wider}, last weight of each branch and head × 0, "
+                "scalars at lr × 0.1"
+            )
         if conf.recipe is Recipe.deepnorm:
-            words.append(f"deepnorm: feed-forward, value and output draws × {self.value_factor():.4g}")
+            words.append(f"deepnorm: branch draws × {self.value_factor():.4g} (in attention those of value and output)")
         if conf.recipe is Recipe.depth_mup:
-            lr = 1 / math.sqrt(self.branches) if self.optimizer is OptimizerName.adamw else 1
-            words.append(f"depth_mup: branch weights at lr × {lr:.4g}")
+            lr = DEPTH_RULES["depth_mup"](self.branches)
+            adamw = self.optimizer is OptimizerName.adamw
+            words.append(
+                f"depth_mup: {f'branches at lr × {lr:.4g}' if adamw else 'with sgd no learning rate of its own'}"
+            )
         return words
 
     def _is_last_weight(self, name: str) -> bool:

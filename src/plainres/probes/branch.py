@@ -16,7 +16,8 @@ import numpy.typing as npt
 import torch
 
 from plainres.models.block import Block
-from plainres.models.parts import Concat, StochasticDepth
+from plainres.models.parts import Concat
+from plainres.models.scales import StochasticDepth
 from plainres.probes.readings import Readings
 
 Array = npt.NDArray[np.float32]

@@ -16,7 +16,7 @@ from torch import nn
 
 from plainres.models.block import Block
 from plainres.models.branches import Attention
-from plainres.models.parts import FixedScale, FixupScale, LearnedScale, StochasticDepth
+from plainres.models.scales import FixedScale, FixupScale, LearnedScale, StochasticDepth
 from plainres.probes.readings import Readings
 
 SCALES = (FixedScale, LearnedScale, FixupScale)

@@ -1,0 +1,201 @@
+"""The signature of an arm: what the audit of a pair compares, reduced to hashes, sizes and lists of operations.
+
+The operations are those of a forward pass, recorded on the meta device and split into those of branch and post
+(which must be equal in both arms) and those that the connection brings (which it declares).
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from plainres.data.batches import Batches
+from plainres.data.dataset import Dataset
+from plainres.models.block import Block
+from plainres.models.families import build
+from plainres.models.init import Draws
+from plainres.models.networks import Network
+from plainres.models.parts import ConnectionPart
+from plainres.models.rules import rules_of
+from plainres.models.shapes import check_additions
+from plainres.models.shortcuts import Pad, Projection, Resized
+from plainres.options import Shortcut
+from plainres.pair import identity_fields
+from plainres.schema import RunConf, plain_values
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What an arm is, in a form that two arms can be compared by.
+
+    Attributes:
+        draws: hash of the initial value of every parameter, by name.
+        sizes: number of elements of every parameter, by name.
+        connection_parameters: names of the parameters that the connection brings.
+        order: hash of the data indices of the whole budget.
+        operations: what branch and post do, in order: operation, shapes, settings.
+        connection_operations: what the connection does, each kind once.
+        declared: what the connection declares beside parts and operations, in words.
+        settings: every identity field but the connection's.
+    """
+
+    draws: dict[str, str]
+    sizes: dict[str, int]
+    connection_parameters: tuple[str, ...]
+    order: str
+    operations: tuple[str, ...]
+    connection_operations: tuple[str, ...]
+    declared: tuple[str, ...]
+    settings: dict[str, Any]
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(self.sizes.values())
+
+    def summary(self) -> dict[str, Any]:
+        """The short form that run.json keeps: counts and hashes."""
+        rules = {
+            name: {k: v for k, v in self.settings.items() if setting_group(k) == name}
+            for name in ("optimizer", "schedule")
+        }
+        return {
+            "num_parameters": self.num_parameters,
+            "draws": digest(sorted(self.draws.items())),
+            "order": self.order,
+            "operations": digest(self.operations),
+            "optimizer": digest(rules["optimizer"]),
+            "schedule": digest(rules["schedule"]),
+            "budget": f"{self.settings['trainer.steps']} steps of {self.settings['trainer.batch']}",
+        }
+
+
+_BUDGET = ("trainer.steps", "trainer.batch")
+
+
+def setting_group(name: str) -> str:
+    """The check that a setting belongs to: optimizer, schedule, budget, data, model, trainer or settings."""
+    head, dot, _ = name.partition(".")
+    return "budget" if name in _BUDGET else head if dot else "settings"
+
+
+def digest(value: object) -> str:
+    """16 hex digits that name a value by its ``repr``."""
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+
+
+class _Recorder(TorchDispatchMode):
+    """Writes down every operation below autograd, with whose part of the network it belongs to."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.connection_depth = 0
+        self.shared: list[str] = []
+        self.connection: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        line = f"{func.__name__}({', '.join(map(_describe, [*args, *(kwargs or {}).values()]))})"
+        (self.connection if self.connection_depth else self.shared).append(line)
+        return out
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_describe, value))}]"
+    return repr(value)
+
+
+def record_operations(network: nn.Module, batch: int, input_shape: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Operations of a forward pass in training mode on the meta device.
+
+    Returns:
+        those of stem, branches, post and head; those of the connections.
+    """
+    recorder = _Recorder()
+
+    def enter(module: nn.Module, args: Any) -> None:
+        recorder.connection_depth += 1
+
+    def leave(module: nn.Module, args: Any, out: Any) -> None:
+        recorder.connection_depth -= 1
+
+    handles = []
+    for part in (m for m in network.modules() if isinstance(m, ConnectionPart)):
+        handles += [part.register_forward_pre_hook(enter), part.register_forward_hook(leave)]
+    x = torch.empty((batch, *input_shape), device="meta")
+    with torch.no_grad(), recorder:
+        network(x)
+    for handle in handles:
+        handle.remove()
+    return recorder.shared, recorder.connection
+
+
+def sign(
+    conf: RunConf, network: Network, data: Dataset, recorded: tuple[list[str], list[str]] | None = None
+) -> Signature:
+    """Signature of an arm.
+
+    Args:
+        conf: its settings.
+        network: on the meta device.
+        data: for the shape of an example and the order of the data.
+        recorded: its operations, where ``record_operations`` has been asked before.
+    """
+    rules = rules_of(conf)
+    operations, connection = recorded or record_operations(network, conf.trainer.batch, data.input_shape)
+    return Signature(
+        draws=Draws(network, conf.model, rules, conf.seed).hashes(),
+        sizes={name: p.numel() for name, p in network.named_parameters()},
+        connection_parameters=tuple(network.connection_parameters()),
+        order=Batches(conf.seed, data.num_train, conf.trainer.batch).digest(conf.trainer.steps),
+        operations=tuple(operations),
+        connection_operations=tuple(dict.fromkeys(connection)),
+        declared=(*rules.declared(), *boundary_words(conf, network)),
+        settings={k: v for k, v in identity_fields(conf).items() if not k.startswith("connection.")},
+    )
+
+
+def boundary_words(conf: RunConf, network: Network) -> list[str]:
+    """Which shortcuts change width or resolution, or are learned, instead of being the identity, in words."""
+    if conf.connection.shortcut is Shortcut.none:
+        return []
+    changing = (Projection, Pad, Resized)
+    blocks = [b for b in network.blocks if isinstance(b, Block) and isinstance(b.shortcut, changing)]
+    if not blocks:
+        return []
+    added = sum(p.numel() for b in blocks if b.shortcut is not None for p in b.shortcut.parameters())
+    which = f"block{'s' if len(blocks) > 1 else ''} {', '.join(str(b.index) for b in blocks)}"
+    where = which if len(blocks) < len(network.blocks) else "every block"
+    shortcuts = [b.shortcut.resize if isinstance(b.shortcut, Resized) else b.shortcut for b in blocks]
+    kinds = " or ".join(sorted({_kind(shortcut) for shortcut in shortcuts}))
+    claim = f", with {added:,} parameters: what it shows is no longer about identity shortcuts alone" if added else ""
+    return [f"in {where} the shortcut is not the identity but {kinds}{claim}"]
+
+
+def _kind(shortcut: nn.Module | None) -> str:
+    if isinstance(shortcut, Pad):
+        return "average pooling and zero channels" if shortcut.pool else "subsampling and zero channels (option A)"
+    return "a learned projection"
+
+
+def arm_signature(conf: RunConf, data: Dataset) -> Signature:
+    """Signature of the arm that these settings describe."""
+    network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
+    # Operations depend on neither seed nor data: a warm worker records them once for all seeds of a cell.
+    parts = (plain_values(conf.model), plain_values(conf.connection), conf.depth, conf.trainer.batch)
+    key = repr((parts, data.input_shape, data.num_classes))
+    if key not in _recorded:
+        check_additions(network, conf.trainer.batch, data.input_shape)
+        _recorded[key] = record_operations(network, conf.trainer.batch, data.input_shape)
+    return sign(conf, network, data, _recorded[key])
+
+
+_recorded: dict[str, tuple[list[str], list[str]]] = {}
