@@ -17,7 +17,7 @@ TRAINING_SIDE = {
     "models", "optim", "probes", "seeding", "signature", "train", "launch", "tracking",
 }  # fmt: skip
 READING_SIDE = {"analysis", "figures", "report", "cli"}
-NEITHER = {"errors", "options", "schema", "validation", "pair", "store", "rows", "environment"}
+NEITHER = {"errors", "options", "schema", "validation", "validation_network", "pair", "store", "rows", "environment"}
 
 
 def imported(path: Path) -> set[str]:

@@ -13,10 +13,12 @@ from plainres.errors import UserError
 from plainres.flat import FlatParameters
 from plainres.models.families import build
 from plainres.models.init import Draws
+from plainres.models.own import load_class
 from plainres.models.rules import rules_of, undecayed
 from plainres.optim import build_optimizer
 from plainres.pair import RunSpec
 from plainres.probes.cadence import batchstats_steps, evaluation_steps, probe_steps
+from plainres.probes.own import OwnProbe
 from plainres.probes.probe import Probe
 from plainres.rows import RowWriter
 from plainres.store import RunFolder
@@ -59,7 +61,7 @@ def assemble(
         data=data.to(device, conf.data.residence),
         batches=Batches(conf.seed, data.num_train, conf.trainer.batch),
         augment=Augmentation(conf.data, data.train, conf.seed),
-        probe=Probe(network, flat),
+        probe=Probe(network, flat, [load_class("probe.own", text, OwnProbe)(network) for text in conf.probe.own]),
         plan=plan,
         writer=RowWriter(folder, position.lengths),
         folder=folder,

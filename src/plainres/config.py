@@ -18,13 +18,17 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from plainres.errors import UserError
+from plainres.options import shortcut_of
 from plainres.schema import DataConf, RunConf, flatten
 from plainres.validation import validate
 
 
 def register() -> None:
     """Put the schema where config.yaml's ``defaults`` finds it."""
-    ConfigStore.instance().store(name="schema", node=RunConf)
+    node = OmegaConf.structured(RunConf)
+    for settings in (node.model.branch_settings, node.connection.shortcut_settings):
+        OmegaConf.set_struct(settings, False)  # any name: the user's class knows them
+    ConfigStore.instance().store(name="schema", node=node)
 
 
 def conf_dir() -> str:
@@ -91,6 +95,7 @@ def to_conf(cfg: DictConfig) -> RunConf:
         conf = cast(RunConf, OmegaConf.to_object(own))
     except OmegaConfBaseException as error:
         raise UserError(explain(error)) from error
+    conf.connection.shortcut = shortcut_of(conf.connection.shortcut)
     validate(conf)
     return conf
 

@@ -8,5 +8,15 @@ class UserError(ValueError):
     """
 
 
+def require(ok: bool, name: str, value: object, allowed: str, remedy: str = "") -> None:
+    """Refuse a value in one line.
+
+    Raises:
+        UserError: ``ok`` is false.
+    """
+    if not ok:
+        raise UserError(f"{name}={value}: must be {allowed}{'; ' + remedy if remedy else ''}")
+
+
 class Interrupted(Exception):  # noqa: N818 - a request by the user, not an error
     """Training was asked to stop (Ctrl-C, SIGTERM); a checkpoint has been written."""

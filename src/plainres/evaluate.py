@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from plainres.data import Dataset
 from plainres.data.split import Split
@@ -81,10 +82,16 @@ def _evaluation_mode(network: nn.Module) -> Iterator[None]:
 @contextmanager
 def _batch_statistics(network: nn.Module) -> Iterator[None]:
     norms = [m for m in network.modules() if isinstance(m, BatchNorm)]
+    foreign = [m for m in network.modules() if isinstance(m, _BatchNorm) and m not in norms]  # in a user's branch
+    kept = [(buffer, buffer.clone()) for norm in foreign for buffer in norm.buffers()]
     for norm in norms:
         norm.batch_statistics = True
+    for other in foreign:
+        other.train()
     try:
         yield
     finally:
         for norm in norms:
             norm.batch_statistics = False
+        for buffer, value in kept:
+            buffer.copy_(value)

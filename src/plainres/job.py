@@ -21,6 +21,7 @@ from plainres.clock import now
 from plainres.data import Dataset, load
 from plainres.divergence import Divergence
 from plainres.errors import Interrupted, UserError
+from plainres.models.own import with_code
 from plainres.pair import RunSpec
 from plainres.rows import compact, drop_lines
 from plainres.schema import plain_values
@@ -121,6 +122,8 @@ def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable
     set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device)
     no_peak = memory.reset_peak(device)
     data = load(conf.data)
+    if with_code(conf) != conf:
+        raise UserError("the file of your branch or shortcut has changed since this run was checked; start again")
     found = environment.describe(device, conf.trainer.threads)
     record = _begin(spec, study, folder, data)
     _check_mates(spec, study, folder, found)

@@ -123,6 +123,11 @@ class Shortcut(StrEnum):
     dropout = "dropout"
 
 
+def shortcut_of(text: str) -> "Shortcut | str":
+    """A shortcut by its name; ``package.module:Class``, or what is neither, stays as it is."""
+    return Shortcut(text) if text in set(Shortcut) else text
+
+
 class Scale(StrEnum):
     """What multiplies the branch before it is added."""
 

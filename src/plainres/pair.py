@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from plainres.options import FieldClass, Merge, Recipe, Shortcut
+from plainres.options import FieldClass, Merge, Recipe, Shortcut, shortcut_of
 from plainres.schema import ConnectionConf, RunConf, flatten, plain_value
 
 if TYPE_CHECKING:
@@ -91,7 +91,10 @@ def connection_of(identity: dict[str, Any]) -> ConnectionConf:
     found: dict[str, Any] = {}
     for name, (_, default) in flatten(ConnectionConf()).items():
         value = identity.get(f"connection.{name}", plain_value(default))
-        found[name] = type(default)(value) if isinstance(default, StrEnum) else value
+        if name == "shortcut":
+            found[name] = shortcut_of(value)
+        else:
+            found[name] = type(default)(value) if isinstance(default, StrEnum) else value
     return ConnectionConf(**found)
 
 

@@ -43,8 +43,8 @@ from plainres.options import (
 
 
 def _field(kind: FieldClass, default: Any) -> Any:
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata={"class": kind})
+    if isinstance(default, (list, dict)):
+        return field(default_factory=default.copy, metadata={"class": kind})
     return field(default=default, metadata={"class": kind})
 
 
@@ -102,7 +102,13 @@ class DataConf:
 
 @dataclass
 class ModelConf:
-    """The network without its connections; both arms of a pair share all of it."""
+    """The network without its connections; both arms of a pair share all of it.
+
+    Attributes:
+        branch: ``package.module:Class`` of a user's own branch, built from the width and ``branch_settings``; null for
+            the family's. ``branch_layers`` says how many weighted layers deep it is.
+        branch_code: hash of the file it is in, filled in.
+    """
 
     name: Family = _identity(Family.mlp)
     width: int = _identity(64)
@@ -116,6 +122,9 @@ class ModelConf:
     heads: int = _identity(4)
     patch: int = _identity(2)
     mlp_ratio: float = _identity(4.0)
+    branch: str | None = _identity(None)
+    branch_settings: dict[str, Any] = _identity({})
+    branch_code: str | None = _identity(None)
 
 
 @dataclass
@@ -125,8 +134,9 @@ class ConnectionConf:
     y = post(merge(h(x), drop(scale(F(x))))). Depth rules use L, the number of branches joined to the trunk.
 
     Attributes:
-        shortcut: the path h around the branch; ``shortcut_scale`` belongs to ``scaled``, ``shortcut_dropout`` (the
-            chance to drop a unit) to ``dropout``.
+        shortcut: the path h around the branch, or ``package.module:Class`` of a user's own, built from the width and
+            ``shortcut_settings``; ``shortcut_code`` is the hash of its file, filled in. ``shortcut_scale`` belongs to
+            ``scaled``, ``shortcut_dropout`` (the chance to drop a unit) to ``dropout``.
         gate: g(x) on both paths, or one; ``gate_bias`` is where its bias starts.
         scale: what multiplies F: ``alpha`` (fixed), ``alpha``·L^−``alpha_power`` (depth), a learned scalar or
             per-channel vector that starts at ``alpha`` (null for per_channel: CaiT's start by depth).
@@ -138,7 +148,9 @@ class ConnectionConf:
     """
 
     name: str = _identity("plain")
-    shortcut: Shortcut = _identity(Shortcut.none)
+    shortcut: Shortcut | str = _identity(Shortcut.none)
+    shortcut_settings: dict[str, Any] = _identity({})
+    shortcut_code: str | None = _identity(None)
     shortcut_scale: float = _identity(1.0)
     shortcut_dropout: float = _identity(0.5)
     gate: Gate = _identity(Gate.none)
@@ -200,10 +212,15 @@ class TrainerConf:
 
 @dataclass
 class ProbeConf:
-    """When the inside of the network is measured: every ``every`` steps (0: never), and log-spaced early on."""
+    """When the inside of the network is measured: every ``every`` steps (0: never), and log-spaced early on.
+
+    Attributes:
+        own: users' probes beside ours, each ``package.module:Class``.
+    """
 
     name: str = _free("default")
     every: int = _record(50)
+    own: list[str] = _record([])
 
 
 @dataclass
@@ -250,6 +267,8 @@ def plain_value(value: Any) -> Any:
     """An enum as its text, a list as plain JSON values; everything else as it is."""
     if isinstance(value, list):
         return [plain_value(v) for v in value]
+    if isinstance(value, dict):
+        return {k: plain_value(v) for k, v in value.items()}
     return str(value) if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""Named random draws. Nothing here, or anywhere in plainres, uses or moves torch's global generator.
+"""Named random draws. Nothing here, or anywhere in plainres, leaves torch's global generator moved.
 
 Every draw has a generator of its own, seeded by SHA-256 of (seed, name): the initial value of a parameter
 depends on its name alone, the order of an epoch on its number alone. So both arms of a pair draw the same
@@ -7,7 +7,11 @@ numbers whatever other parameters they have, and a resumed run needs no generato
 
 import hashlib
 import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 
@@ -16,6 +20,22 @@ def generator(seed: int, *name: str | int) -> torch.Generator:
     text = "/".join([str(seed), *map(str, name)])
     digest = hashlib.sha256(text.encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+@contextmanager
+def global_draws(seed: int, *name: str | int) -> Iterator[None]:
+    """For code that is not ours and draws from the global generators: they are seeded by name, then put back."""
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    start = generator(seed, *name).initial_seed()
+    random.seed(start)
+    np.random.seed(start % 2**32)
+    torch.default_generator.manual_seed(start)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.set_rng_state(before[2])
 
 
 def epoch_order(seed: int, epoch: int, num_examples: int) -> torch.Tensor:

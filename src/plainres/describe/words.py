@@ -11,6 +11,7 @@ from plainres.models.block import Block
 from plainres.models.branches import Attention, FeedForward
 from plainres.models.layer import BatchNorm, Layer
 from plainres.models.networks import ClassToken, GlobalAveragePool, ImageStem, MeanOverTokens, PatchStem, RowStem
+from plainres.models.own import OwnBranch
 from plainres.options import DropScaling
 
 NORMS: dict[type[nn.Module], str] = {BatchNorm: "BN", nn.LayerNorm: "LN", nn.GroupNorm: "LN"}
@@ -50,6 +51,9 @@ def branch_steps(module: nn.Module) -> list[str]:
         return [*branch_steps(module.fc1), *branch_steps(module.act), *branch_steps(module.fc2)]
     if isinstance(module, nn.Identity):
         return []
+    if isinstance(module, OwnBranch):
+        inside = [_model_word(leaf) for leaf in module.inner.modules() if not list(leaf.children())]
+        return [f"{type(module.inner).__name__} ({', '.join(inside)})"]
     if isinstance(module, ImageStem):
         return [*branch_steps(module.layer), *branch_steps(module.after)]
     if isinstance(module, nn.Sequential):
@@ -63,8 +67,8 @@ def _model_word(module: nn.Module) -> str:
     if isinstance(module, nn.Linear):
         return f"linear {module.in_features}→{module.out_features}"
     if isinstance(module, nn.Conv2d):
-        size, stride = module.kernel_size[0], module.stride[0]
-        return f"conv{size}x{size} {module.in_channels}→{module.out_channels}" + (f" /{stride}" if stride > 1 else "")
+        (high, wide), stride = module.kernel_size, module.stride[0]
+        return f"conv{high}x{wide} {module.in_channels}→{module.out_channels}" + (f" /{stride}" if stride > 1 else "")
     if isinstance(module, scales.FixupBias):
         return "+b"
     return (NORMS | ACTIVATIONS | ENDS).get(type(module), type(module).__name__.lower())

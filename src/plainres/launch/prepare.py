@@ -11,7 +11,11 @@ from plainres.data.batches import Batches
 from plainres.data.dataset import with_content
 from plainres.errors import UserError
 from plainres.job import planned_record
+from plainres.models.families import build
+from plainres.models.own import load_class, with_code
+from plainres.models.own_check import check_own
 from plainres.pair import RunSpec, make_spec, record_fields
+from plainres.probes.own import OwnProbe
 from plainres.schema import RunConf, flatten, plain_value
 from plainres.store import Status, Study
 
@@ -45,7 +49,7 @@ def prepare(confs: Sequence[RunConf]) -> tuple[Study, list[RunSpec]]:
     places = {(c.results_dir, c.study) for c in confs}
     if len(places) > 1:
         raise UserError(f"study={','.join(sorted(s for _, s in places))}: the jobs of one sweep share one study")
-    found = [replace(c, data=with_content(c.data)) for c in confs]
+    found = [with_code(replace(c, data=with_content(c.data))) for c in confs]
     specs = {s.run_id: s for s in (make_spec(c, resolve_device(c.trainer.device)) for c in found)}
     audited: set[str] = set()
     for spec in specs.values():
@@ -67,6 +71,10 @@ def _check(spec: RunSpec, audited: set[str]) -> None:
     Batches(conf.seed, data.num_train, conf.trainer.batch)
     kind = make_spec(replace(conf, seed=0), spec.device).run_id
     if kind not in audited:
+        network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
+        check_own(network, data.input_shape)
+        for text in conf.probe.own:
+            load_class("probe.own", text, OwnProbe)
         found = audit(conf, data)
         if not found["clean"]:
             raise UserError(f"{spec.name}: the pair is not matched: {'; '.join(found['undeclared'])}")

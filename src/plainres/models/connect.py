@@ -7,6 +7,7 @@ from torch import nn
 
 from plainres.models.block import Connection
 from plainres.models.layer import Kit, Layer
+from plainres.models.own import OwnShortcut
 from plainres.models.parts import Add, Carry, Concat, ConnectionPart, Gate, Keep
 from plainres.models.scales import (
     DEPTH_RULES,
@@ -105,6 +106,8 @@ def _same_shape(conf: ConnectionConf, place: Place) -> ConnectionPart:
         return FixedScale(conf.shortcut_scale)
     if conf.shortcut is Shortcut.dropout:
         return DropoutShortcut(conf.shortcut_dropout, place.index)
+    if not isinstance(conf.shortcut, Shortcut):
+        return OwnShortcut(conf.shortcut, conf.shortcut_settings, place.width, place.index)
     return Identity()
 
 

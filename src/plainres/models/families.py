@@ -27,6 +27,7 @@ from plainres.models.networks import (
     PatchStem,
     RowStem,
 )
+from plainres.models.own import OwnBranch
 from plainres.models.parts import ConnectionPart
 from plainres.models.scales import FixupBias
 from plainres.options import Family, Placement, Recipe, Stages
@@ -129,11 +130,17 @@ def _fixup_bias(connection: ConnectionConf) -> FixupBias | None:
 
 
 def _block(kit: Kit, model: ModelConf, connection: ConnectionConf, place: Place) -> Block:
-    branch = layered_branch(kit, model.placement, model.branch_layers, place.width_in, place.width, place.stride)
+    branch = _branch(kit, model, place)
     if connection.recipe is Recipe.fixup:
         add_fixup_biases(branch)
     around = frame(kit, model.placement, place.width_in, place.width)
     return Block(place.index, branch, around, connect(connection, kit, place, model.boundary))
+
+
+def _branch(kit: Kit, model: ModelConf, place: Place) -> nn.Module:
+    if model.branch is not None:
+        return OwnBranch(model.branch, model.branch_settings, place.width, place.index)
+    return layered_branch(kit, model.placement, model.branch_layers, place.width_in, place.width, place.stride)
 
 
 def _isotropic(
@@ -206,7 +213,10 @@ def _tokens(
     for index in range(2 * layers):
         place = Place(index, 2 * layers, layers, model.width, model.width)
         hidden = round(model.mlp_ratio * model.width)
-        branch: nn.Module = FeedForward(kit, model.width, hidden) if index % 2 else Attention(model.width, model.heads)
+        branch: nn.Module = Attention(model.width, model.heads)
+        if index % 2:  # a user's own branch takes the place of the feed-forward one
+            own = model.branch is not None
+            branch = _branch(kit, model, place) if own else FeedForward(kit, model.width, hidden)
         joined = connect(connection, kit, place, model.boundary)
         if connection.shared_scale and index % 2:
             joined.scale = _shared(blocks[-1])

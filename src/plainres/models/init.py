@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from plainres.models.layer import NORMS, BatchNorm
+from plainres.models.own import OwnBranch, OwnShortcut
 from plainres.models.parts import Gate
 from plainres.models.rules import Rules
 from plainres.models.scales import FixupScale, LearnedScale
@@ -37,9 +38,14 @@ class Draws:
         self._rules = rules
         self._seed = seed
         self._constants = _constants(network)
+        self._own = {path: m for path, m in network.named_modules() if isinstance(m, (OwnBranch, OwnShortcut))}
+        self._fresh: dict[str, nn.Module] = {}
 
     def draw(self, name: str, shape: torch.Size) -> torch.Tensor:
         """The value before declared factors: float32 on the CPU."""
+        path, _, inner = name.partition(".inner.")
+        if path in self._own:
+            return self._instance(path).get_parameter(inner).detach().clone()
         if name in self._constants:
             return torch.full(shape, self._constants[name])
         if name.endswith(("cls_token", "pos_embed")):
@@ -75,6 +81,15 @@ class Draws:
         with torch.no_grad():
             for name, parameter in self._network.named_parameters():
                 parameter.copy_(self.value(name, parameter.shape))
+            for path, own in self._own.items():
+                for name, buffer in own.inner.named_buffers():
+                    buffer.copy_(self._instance(path).get_buffer(name))
+
+    def _instance(self, path: str) -> nn.Module:
+        """A user's module with the values of its own constructor."""
+        if path not in self._fresh:
+            self._fresh[path] = self._own[path].fresh(self._seed)
+        return self._fresh[path]
 
     def _normal(self, name: str, shape: torch.Size) -> torch.Tensor:
         return torch.randn(shape, generator=generator(self._seed, "init", name))

@@ -59,9 +59,9 @@ class ChannelLayerNorm(nn.GroupNorm):
         super().__init__(1, width)
 
 
-NORMS = (BatchNorm, nn.LayerNorm, nn.GroupNorm)
+NORMS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm)
 ACTIVATIONS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.GELU)
-OPS = (nn.Linear, nn.Conv2d)
+OPS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 
 
 def make_activation(kind: Activation) -> nn.Module:

@@ -9,6 +9,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,16 @@ import torch
 from torch import nn
 
 from plainres.errors import UserError
+from plainres.models.parts import ConnectionPart
+from plainres.options import Shortcut
+from plainres.schema import RunConf
 from plainres.seeding import global_draws
 
 
-class OwnBranch(nn.Module):
-    """A user's branch in a block.
+class _Own:
+    """How a block's own part is made, again and again, from the text in the settings."""
 
-    Attributes:
-        inner: the user's module.
-    """
-
-    role = "branch"
+    field: str
 
     def __init__(self, text: str, settings: Mapping[str, Any], width: int, index: int) -> None:
         """
@@ -35,30 +35,59 @@ class OwnBranch(nn.Module):
             settings: what the class is given beside the width.
             width: channels or features of the trunk.
             index: of the block.
+        """
+        self.text, self.settings, self.width, self.index = text, dict(settings), width, index
+
+    def fresh(self, seed: int) -> nn.Module:
+        """A new instance with the values that this block has under this seed.
 
         Raises:
             UserError: it cannot be imported or built.
         """
-        super().__init__()
-        self._text, self._settings, self._width, self._index = text, dict(settings), width, index
-        self.inner = self.fresh(0).to("meta")
+        kind = load_class(self.field, self.text)
+        with torch.device("cpu"), global_draws(seed, self.field, self.index):
+            return build_own(kind, self.settings, self.width, self.index)
 
-    def fresh(self, seed: int) -> nn.Module:
-        """A new instance with the values that this block has under this seed."""
-        kind = load_class(f"model.{self.role}", self._text)
-        with torch.device("cpu"), global_draws(seed, "own", self.role, self._index):
-            return build_own(kind, self._settings, self._width, self._index)
+
+class OwnBranch(nn.Module, _Own):
+    """A user's branch in a block.
+
+    Attributes:
+        inner: the user's module.
+    """
+
+    field = "model.branch"
+
+    def __init__(self, text: str, settings: Mapping[str, Any], width: int, index: int) -> None:
+        nn.Module.__init__(self)
+        _Own.__init__(self, text, settings, width, index)
+        self.inner = self.fresh(0).to("meta")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.inner(x)
         return y
 
 
-def load_class(field: str, text: str) -> type[nn.Module]:
+class OwnShortcut(ConnectionPart, _Own):
+    """A user's path around the branch; as ``OwnBranch``."""
+
+    field = "connection.shortcut"
+
+    def __init__(self, text: str, settings: Mapping[str, Any], width: int, index: int) -> None:
+        nn.Module.__init__(self)
+        _Own.__init__(self, text, settings, width, index)
+        self.inner = self.fresh(0).to("meta")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.inner(x)
+        return y
+
+
+def load_class(field: str, text: str, base: type[Any] = nn.Module) -> type[Any]:
     """The class named ``package.module:Class``, also from the folder that the user stands in.
 
     Raises:
-        UserError: it cannot be imported, or is no nn.Module.
+        UserError: it cannot be imported, or is not derived from ``base``.
     """
     module_name, _, class_name = text.partition(":")
     if not class_name:
@@ -69,15 +98,15 @@ def load_class(field: str, text: str) -> type[nn.Module]:
         module = importlib.import_module(module_name)
     except Exception as error:  # whatever the user's module raises when it is imported
         raise UserError(
-            f"{field}={text}: cannot import {module_name} ({_words(error)}); stand in the folder that holds it, "
+            f"{field}={text}: cannot import {module_name} ({words_of(error)}); stand in the folder that holds it, "
             "or install it"
         ) from error
     kind = getattr(module, class_name, None)
     if kind is None:
         found = [n for n, v in vars(module).items() if inspect.isclass(v) and v.__module__ == module.__name__]
         raise UserError(f"{field}={text}: {module_name} has no {class_name}; it has {', '.join(found) or 'no class'}")
-    if not (inspect.isclass(kind) and issubclass(kind, nn.Module)):
-        raise UserError(f"{field}={text}: must be a class derived from torch.nn.Module")
+    if not (inspect.isclass(kind) and issubclass(kind, base)):
+        raise UserError(f"{field}={text}: must be a class derived from {base.__module__}.{base.__name__}")
     return kind
 
 
@@ -92,23 +121,39 @@ def build_own(kind: type[nn.Module], settings: Mapping[str, Any], width: int, in
         return kind(width, **settings)
     except Exception as error:  # whatever the user's constructor raises
         raise UserError(
-            f"block {index}: {kind.__name__}({given}) failed ({_words(error)}); its constructor takes the width, "
+            f"block {index}: {kind.__name__}({given}) failed ({words_of(error)}); its constructor takes the width, "
             "and the settings by name"
         ) from error
 
 
-def code_hash(field: str, text: str) -> str:
-    """Hash of the file that a user's class is in: another text is another run.
+def last_weight(text: str) -> str | None:
+    """The name of the weight that a zero-initialised branch would begin with 0, where the user's class names one."""
+    name: str | None = getattr(load_class("model.branch", text), "last_weight", None)
+    return name
+
+
+def with_code(conf: RunConf) -> RunConf:
+    """The settings with the hash of the files that a user's branch and shortcut are in: another text is another run.
 
     Raises:
-        UserError: it cannot be imported.
+        UserError: one of them cannot be imported.
     """
-    kind = load_class(field, text)
+    model, connection = conf.model, conf.connection
+    if model.branch is not None:
+        model = replace(model, branch_code=_code_hash(OwnBranch.field, model.branch))
+    if not isinstance(connection.shortcut, Shortcut):
+        connection = replace(connection, shortcut_code=_code_hash(OwnShortcut.field, connection.shortcut))
+    return replace(conf, model=model, connection=connection)
+
+
+def _code_hash(field: str, text: str) -> str:
+    kind = load_class(field, text, object)
     source = inspect.getsourcefile(kind)
     assert source is not None
     return hashlib.sha256(Path(source).read_bytes()).hexdigest()[:16]
 
 
-def _words(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
+    """Kind and first line of an error of code that is not ours."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

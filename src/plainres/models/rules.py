@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from plainres.models.families import num_branches
+from plainres.models.own import last_weight
 from plainres.models.parts import Gate
 from plainres.models.scales import DEPTH_RULES, FixupBias, FixupScale, LearnedScale
 from plainres.options import Init, OptimizerName, Recipe, ZeroInit
@@ -24,7 +25,8 @@ _IN_BRANCH = re.compile(r"blocks\.\d+\.(pre|branch|out)\.")
 def rules_of(conf: RunConf) -> "Rules":
     """The rules of a run's connection."""
     branches = num_branches(conf.model, conf.depth)
-    return Rules(conf.connection, branches, conf.model.branch_layers, conf.model.init, conf.optimizer.name)
+    own_last = last_weight(conf.model.branch) if conf.model.branch else None
+    return Rules(conf.connection, branches, conf.model.branch_layers, conf.model.init, conf.optimizer.name, own_last)
 
 
 def undecayed(network: nn.Module) -> frozenset[str]:
@@ -44,6 +46,7 @@ class Rules:
         branch_layers: m, weighted layers of a branch.
         init: Fixup's factor depends on it.
         optimizer: learning-rate rules of depth_mup depend on it.
+        own_last: name of the last weight of a user's own branch, where its class says which.
     """
 
     conf: ConnectionConf
@@ -51,6 +54,7 @@ class Rules:
     branch_layers: int
     init: Init
     optimizer: OptimizerName
+    own_last: str | None = None
 
     def draw_factor(self, name: str, shape: Sequence[int]) -> float:
         """The declared factor on the initial draw of a parameter of this shape."""
@@ -64,7 +68,8 @@ class Rules:
                 return 0.0
             inner = ".branch." in name and name.endswith("weight")
             return self._fixup_factor() * self._to_fan_out(shape) if inner else 1.0
-        if conf.recipe is Recipe.deepnorm and ".branch." in name and name.endswith("weight") and ".qkv" not in name:
+        matrix = ".branch." in name and name.endswith("weight") and len(shape) > 1
+        if conf.recipe is Recipe.deepnorm and matrix and ".qkv" not in name:
             return DEPTH_RULES["deepnorm_beta"](self.branches)
         return 1.0
 
@@ -112,6 +117,8 @@ class Rules:
         return words
 
     def _is_last_weight(self, name: str) -> bool:
+        if self.own_last is not None and name.endswith(f".branch.inner.{self.own_last}"):
+            return True
         return re.search(rf"\.branch\.({self.branch_layers - 1}\.op|proj|fc2)\.weight$", name) is not None
 
     def _is_last_norm_scale(self, name: str) -> bool:

@@ -5,6 +5,7 @@ Order inside the step (METRICS.md): ``arm`` → forward → loss → backward �
 on detached tensors, and training is bit-identical with probes on and off (tested).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from plainres.probes.activation_grad import ActivationGradNorm
 from plainres.probes.branch import BranchNorms, tap_blocks
 from plainres.probes.connection import ConnectionValues
 from plainres.probes.grad_norm import GradNorm
+from plainres.probes.own import OwnProbe, put_own
 from plainres.probes.parameters import parameter_scopes
 from plainres.probes.readings import Readings
 from plainres.probes.responses import LayerOutputs
@@ -25,7 +27,13 @@ from plainres.probes.update_ratio import UpdateRatio
 class Probe:
     """The default probes on one network. Hooks exist only between ``arm`` and ``after_backward``."""
 
-    def __init__(self, network: Network, flat: FlatParameters) -> None:
+    def __init__(self, network: Network, flat: FlatParameters, own: Sequence[OwnProbe] = ()) -> None:
+        """
+        Args:
+            network, flat: of the run.
+            own: users' probes, read after ours.
+        """
+        self._own = list(own)
         self._blocks = [b for b in network.blocks if isinstance(b, Block)]
         sites = layer_sites(network)
         scopes = parameter_scopes(network, flat)
@@ -53,6 +61,8 @@ class Probe:
         self._activations.arm(num_examples)
         self._outputs.arm()
         self._connection.arm()
+        for probe in self._own:
+            probe.arm(num_examples)
 
     def after_backward(self) -> None:
         """Take the gradients, before clipping, and the hooks off."""
@@ -61,21 +71,30 @@ class Probe:
         self._outputs.disarm()
         self._connection.disarm()
         self._grads.after_backward()
+        for probe in self._own:
+            probe.after_backward()
 
     def before_update(self) -> None:
         self._updates.before_update()
+        for probe in self._own:
+            probe.before_update()
 
     def after_update(self) -> None:
         self._updates.after_update()
+        for probe in self._own:
+            probe.after_update()
 
     def row(self, step: int) -> dict[str, Any]:
         """The step's line of layers.jsonl.
 
         Raises:
             RuntimeError: a layer or block was never seen.
+            UserError: a user's probe gave what cannot be kept.
         """
         readings = Readings()
         with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes a null with its reason
             for quantity in self._quantities:
                 quantity.read(readings)
+        for probe in self._own:
+            put_own(readings, probe, self.layout)
         return readings.row(step)

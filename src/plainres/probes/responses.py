@@ -69,8 +69,8 @@ class LayerOutputs:
             if sum(v is not None for v in seen) != len(expected):
                 lost = next(s for s, v in zip(self._sites, seen, strict=True) if v is None)
                 raise RuntimeError(f"the {metric} probe never saw layer {lost.name} in a probed step")
-            found = torch.stack([v for v in seen if v is not None]).cpu().tolist()
-            values = iter(found)
+            known = [v for v in seen if v is not None]
+            values = iter(torch.stack(known).cpu().tolist() if known else [])
             readings.put("layer", metric, [math.nan if v is None else next(values) for v in seen], NO_ACTIVATION)
 
 
