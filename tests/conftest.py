@@ -19,6 +19,7 @@ from plainres.models.families import build
 from plainres.models.init import Draws
 from plainres.models.networks import Network
 from plainres.models.rules import rules_of, undecayed
+from plainres.options import shortcut_of
 from plainres.pair import make_spec
 from plainres.schema import DataConf, RunConf
 from plainres.store import RunFolder, Study
@@ -63,6 +64,8 @@ def with_values(conf: Any, values: dict[str, Any]) -> Any:
             kind, value = hints[item.name], values[item.name]
             convert = isinstance(kind, type) and (isinstance(value, str) or kind is float)
             changes[item.name] = kind(value) if convert else value
+            if item.name == "shortcut":  # one of ours, or a user's class
+                changes[item.name] = shortcut_of(value)
     return replace(conf, **changes)
 
 
