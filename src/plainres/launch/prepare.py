@@ -72,7 +72,7 @@ def _check(spec: RunSpec, audited: set[str]) -> None:
     kind = make_spec(replace(conf, seed=0), spec.device).run_id
     if kind not in audited:
         network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
-        check_own(network, data.input_shape)
+        check_own(network, data.input_shape, conf.connection.zero_init)
         for text in conf.probe.own:
             load_class("probe.own", text, OwnProbe)
         found = audit(conf, data)
