@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import run
+from plainres import cli
 from plainres.analysis.settings import add_labels
 from plainres.launch import pool
 from plainres.launch.sweep import Sweep
@@ -88,6 +89,13 @@ def test_a_users_connection_trains_from_their_folder(at_home, call, capsys):
     assert "blocks.0.branch.inner.gate.weight" in set(table.layer_name)
 
 
+def test_describe_shows_the_users_branch(at_home, capsys):
+    branch = ["model.branch=my_branches:DepthwiseConv", "model.branch_settings.kernel=5"]
+    cli.main(["describe", "model=cnn", "connection=residual", "model.placement=none", *branch, *SMALL])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "F: DepthwiseConv (conv5x5 6→6, batchnorm2d, relu," in shown and "y = x + F(x)" in shown
+
+
 def test_a_sweep_over_branches(at_home, call):
     confs = call("-m", "model.branch=my_branches:GatedLinear,null", "connection=plain,residual", *SMALL)
     assert sorted((c.model.branch or "", c.connection.name) for c in confs) == [
@@ -99,9 +107,7 @@ def test_a_sweep_over_branches(at_home, call):
 
 
 def test_a_report_calls_what_is_not_set_null():
-    rows = []
-    for branch in (None, "my_branches:GatedLinear"):
-        rows.append(identity_fields(RunConf(model=ModelConf(branch=branch))))
+    rows = [identity_fields(RunConf(model=ModelConf(branch=b))) for b in (None, "my_branches:GatedLinear")]
     table = pd.DataFrame(rows).astype({"model.branch": "str"})  # as text columns are: None is NaN there
     assert list(add_labels(table).setting) == ["branch=null", "branch=my_branches:GatedLinear"]
 

@@ -1,10 +1,16 @@
 """Every mistake in a user's branch or shortcut is one line with field, block, class and remedy, before any training."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from plainres.config import compose
 from plainres.errors import UserError
 from plainres.launch.prepare import prepare
+
+DOCS = (Path(__file__).parents[2] / "docs" / "own.md").read_text()
+LINES = [re.escape(line).replace("…", ".*") for line in re.findall(r"\| `([^`]+: [^`]+)` \|$", DOCS, re.M)]
 
 HEAD = """
 import itertools
@@ -58,8 +64,16 @@ BODIES = {
     ),
 }
 BUILT = {
-    "frozen": ("self.fc.weight.requires_grad_(False)", "self.fc(x)", ["parameter fc.weight", "make it a buffer"]),
-    "double": ("self.fc.double()", "self.fc(x.double()).float()", ["parameter fc.weight", "float32"]),
+    "frozen": (
+        "self.fc.weight.requires_grad_(False)",
+        "self.fc(x)",
+        ["parameter fc.weight is not trained", "make it a buffer"],
+    ),
+    "double": (
+        "self.fc.double()",
+        "self.fc(x.double()).float()",
+        ["parameter fc.weight is float64", "must be float32"],
+    ),
     "unused": (
         "self.more = nn.Parameter(torch.ones(2))",
         "self.fc(x)",
@@ -89,14 +103,16 @@ BUILT = {
 def refused(own_module, make_preset, tmp_path):
     """The line that a sweep with this module is refused with; nothing is written."""
 
-    def refuse(text, values=None, connection="residual", family="mlp"):
+    def refuse(text, values=None, family="mlp", documented=True):
         own_module("mine", text)
         results = tmp_path / "results"
         given = {"model.branch": "mine:Mine", "results_dir": str(results)} | (values or {})
         with pytest.raises(UserError) as error:
-            prepare([make_preset(connection, family, given)])
+            prepare([make_preset("residual", family, given)])
         line = str(error.value)
         assert "\n" not in line and not results.exists()
+        if documented:
+            assert any(re.fullmatch(pattern, line) for pattern in LINES), line
         return line
 
     return refuse
@@ -149,7 +165,7 @@ def test_a_parameter_shared_by_two_blocks_is_refused(refused):
     ],
 )
 def test_what_cannot_be_imported_or_built_is_refused(refused, text, values, words):
-    line = refused(text, values)
+    line = refused(text, values, documented=bool(text))
     assert line.startswith("model.branch") and all(word in line for word in words), line
 
 
@@ -203,7 +219,7 @@ def test_settings_that_do_not_go_together_are_refused(connection, values, words)
 def test_a_shortcut_is_tried_too(refused):
     text = f"{HEAD}\nclass Mine(Base):\n    def forward(self, x): return self.fc(x.mul_(2))\n"
     own = {"model.branch": None, "connection.shortcut": "mine:Mine", "connection.name": "mine"}
-    line = refused(text, own)
+    line = refused(text, own, documented=False)
     assert line.startswith("connection.shortcut: block 0: Mine: writes to its input")
 
 
@@ -211,14 +227,17 @@ def test_a_shortcut_is_tried_at_every_width(refused):
     body = "def forward(self, x): return x if self.width < 24 else x[:, :5]"
     build = "def __init__(self, width):\n        super().__init__()\n        self.width = width\n"
     own = {"model.branch": None, "connection.shortcut": "mine:Mine", "connection.name": "mine"}
-    line = refused(f"{HEAD}\nclass Mine(nn.Module):\n    {build}\n    {body}\n", own, family="cifar_resnet")
+    line = refused(f"{HEAD}\nclass Mine(nn.Module):\n    {build}\n    {body}\n", own, "cifar_resnet", documented=False)
     assert line.startswith("connection.shortcut: block 2: Mine: gives shape (4, 5, 2, 2) for shape (4, 24, 2, 2); ")
 
 
 @pytest.mark.parametrize("family", ["cnn", "transformer"])
 def test_the_line_says_what_the_axes_are(refused, family):
     line = refused(
-        f"{HEAD}\nclass Mine(Base):\n    def forward(self, x): return self.fc(x).sum(1)\n", {}, family=family
+        f"{HEAD}\nclass Mine(Base):\n    def forward(self, x): return self.fc(x).sum(1)\n",
+        {},
+        family=family,
+        documented=False,
     )
     assert ("(examples, width, rows, columns)" if family == "cnn" else "(examples, tokens, width)") in line
     assert f"block {0 if family == 'cnn' else 1}: Mine" in line

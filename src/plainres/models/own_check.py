@@ -92,8 +92,10 @@ class _Trial:
         """Of one kind, under one name each, and the same at every construction."""
         once = dict(self._module.named_parameters())
         for name, p in once.items():
-            if p.dtype is not torch.float32 or not p.requires_grad:
-                raise self._refuse(f"parameter {name} must be float32 and trained; make it a buffer")
+            if p.dtype is not torch.float32:
+                raise self._refuse(f"parameter {name} is {_kind(p)}; it must be float32, or a buffer")
+            if not p.requires_grad:
+                raise self._refuse(f"parameter {name} is not trained; make it a buffer")
         for name, p in self._module.named_parameters(remove_duplicate=False):
             if name not in once:
                 first = next(n for n, q in once.items() if q is p)
@@ -171,7 +173,7 @@ def forward(module: nn.Module, x: torch.Tensor, where: str) -> torch.Tensor:
     if not isinstance(y, torch.Tensor):
         raise UserError(f"{where}: gives {_article(type(y).__name__)}; it must give one tensor")
     if y.dtype is not torch.float32:
-        raise UserError(f"{where}: gives {str(y.dtype).removeprefix('torch.')}; it must keep float32")
+        raise UserError(f"{where}: gives {_kind(y)}; it must keep float32")
     if tuple(y.shape) != shape:
         raise UserError(
             f"{where}: gives shape {tuple(y.shape)} for shape {shape}; it must keep the shape {_AXES[len(shape)]}"
@@ -181,6 +183,10 @@ def forward(module: nn.Module, x: torch.Tensor, where: str) -> torch.Tensor:
 
 def _numbers(module: nn.Module) -> dict[str, torch.Tensor]:
     return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
+def _kind(x: torch.Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
 
 
 def _article(name: str) -> str:
