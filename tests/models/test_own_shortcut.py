@@ -1,7 +1,5 @@
 """A user's path around the branch: its numbers, its place at a stage boundary, what the audit says of it."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -11,13 +9,7 @@ from plainres.launch.prepare import prepare
 from plainres.store import Status
 from plainres.validation import validate
 
-EXAMPLE = (Path(__file__).parents[2] / "experiments" / "own-branch-glu" / "my_branches.py").read_text()
 LEAKY = {"connection.shortcut": "my_branches:Leaky", "connection.name": "leaky"}
-
-
-@pytest.fixture
-def own_example(own_module):
-    own_module("my_branches", EXAMPLE)
 
 
 def test_an_own_shortcut_is_added_to_the_branch(own_example, make_conf, make_network):
