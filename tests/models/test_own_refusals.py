@@ -241,3 +241,10 @@ def test_the_line_says_what_the_axes_are(refused, family):
     )
     assert ("(examples, width, rows, columns)" if family == "cnn" else "(examples, tokens, width)") in line
     assert f"block {0 if family == 'cnn' else 1}: Mine" in line
+
+
+def test_what_is_not_finite_on_the_trial_is_no_mistake(own_module, make_preset, tmp_path):
+    """The trial's numbers are negative, too; those after a ReLU are not."""
+    own_module("mine", f"{HEAD}\nclass Mine(Base):\n    def forward(self, x): return self.fc(x.sqrt())\n")
+    given = {"model.branch": "mine:Mine", "results_dir": str(tmp_path)}
+    assert len(prepare([make_preset("residual", "mlp", given)])[1]) == 1

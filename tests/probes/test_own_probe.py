@@ -1,5 +1,6 @@
 """Users' probes: their numbers stand beside ours, change nothing, and mistakes are one line."""
 
+import re
 from pathlib import Path
 
 import orjson
@@ -15,6 +16,8 @@ from plainres.probes.probe import Probe
 from plainres.probes.readings import Readings
 from plainres.store import Status, Study
 
+DOCS = (Path(__file__).parents[2] / "docs" / "own.md").read_text()
+LINES = [re.escape(x).replace("…", ".*") for x in re.findall(r"\| `(probe[^`]+)` \|$", DOCS, re.M)]
 EXAMPLE = (Path(__file__).parents[2] / "experiments" / "own-branch-glu" / "my_branches.py").read_text()
 LAYOUT = {"block": ["blocks.0", "blocks.1"], "layer": ["stem.op.weight"]}
 STAGES = """
@@ -93,6 +96,55 @@ def test_what_cannot_be_kept_is_one_line(given, words):
         put_own(readings, Mine(torch.nn.Identity()), LAYOUT)
     line = str(error.value)
     assert line.startswith("probe.own: Mine: ") and words in line and "\n" not in line
+
+
+PROBE = """
+from plainres.probes.own import OwnProbe
+
+class Mine(OwnProbe):
+    {}
+
+    def read(self): return {}
+"""
+TRIED = {
+    "constructor": ("def __init__(self): pass", "{}", "fails in a probed step (TypeError"),
+    "method": ("def after_update(self): self.network.blocks[7]", "{}", "fails in a probed step (IndexError"),
+    "no read": ("", "OwnProbe.read(self)", "fails in a probed step (NotImplementedError)"),
+    "nothing read": ("", "None", "fails in a probed step (AttributeError"),
+    "scope": ("", "{'blocks': {}}", "there is no scope blocks; use one of layer, "),
+    "length": ("", "{'block': {'a': [1.0]}}", "a has shape (1,); scope block has 2 members"),
+    "name": ("", "{'block': {'branch_norm': [1.0, 2.0]}}", "branch_norm of scope block is measured already"),
+    "writes": (
+        "def after_update(self): self.network.head.weight.data.mul_(2)",
+        "{}",
+        "changes parameters or gradients",
+    ),
+    "hook that changes": (
+        "def arm(self, n): self.h = self.network.stem.register_forward_hook(lambda m, x, y: 2 * y)\n"
+        "    def after_backward(self): self.h.remove()",
+        "{}",
+        "changes parameters or gradients, so training would be another; read only, and return nothing from a hook",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "read", "words"), TRIED.values(), ids=TRIED)
+def test_a_wrong_probe_is_refused_before_training(own_module, make_conf, tmp_path, body, read, words):
+    own_module("mine", PROBE.format(body, read))
+    conf = make_conf("residual", {"probe.own": ["mine:Mine"], "results_dir": str(tmp_path / "results")})
+    with pytest.raises(UserError) as error:
+        prepare([conf])
+    line = str(error.value)
+    assert line.startswith("probe.own: Mine: ") and words in line and "\n" not in line
+    assert not (tmp_path / "results").exists()
+    assert any(re.fullmatch(pattern, line) for pattern in LINES), line
+
+
+def test_a_good_probe_is_planned(own_module, make_conf, tmp_path):
+    own_module("my_branches", EXAMPLE)
+    given = {"probe.own": ["my_branches:TrunkMean"], "results_dir": str(tmp_path)}
+    _, specs = prepare([make_conf(c, given) for c in ("plain", "residual", "stochastic_depth")])
+    assert len(specs) == 3
 
 
 def test_a_wrong_probe_fails_its_run_in_one_line(own_module, make_conf, execute):

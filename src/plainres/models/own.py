@@ -166,3 +166,9 @@ def words_of(error: BaseException) -> str:
     """Kind and first line of an error of code that is not ours."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal shapes and equal bits: NaN, too, is the same as itself."""
+    flat = [t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b)]
+    return a.shape == b.shape and torch.equal(*flat)

@@ -11,7 +11,7 @@ from torch import nn
 from plainres.errors import UserError
 from plainres.models.layer import ACTIVATIONS, NORMS, OPS
 from plainres.models.networks import Network
-from plainres.models.own import OwnBranch, OwnShortcut, words_of
+from plainres.models.own import OwnBranch, OwnShortcut, same_bits, words_of
 from plainres.options import ZeroInit
 from plainres.seeding import generator, global_draws
 
@@ -102,7 +102,7 @@ class _Trial:
                 raise self._refuse(f"{first} and {name} are one parameter; give it one name, or make two")
         again = _numbers(self._own.fresh(0))
         for name, value in _numbers(self._module).items():
-            if not torch.equal(value, again[name]):
+            if not same_bits(value, again[name]):
                 raise self._refuse(
                     f"{name} begins with other numbers each time, so no run could be repeated; draw them with the "
                     "global generators of torch, numpy or random"
@@ -121,7 +121,7 @@ class _Trial:
             raise self._refuse("writes to its input, which the trunk still needs; use operations that are not in place")
         with torch.no_grad():
             again = forward(self._module, self._x.clone(), self._where)
-        if not torch.equal(again, y):
+        if not same_bits(again, y):
             raise self._refuse(
                 "gives other numbers for the same input and weights, so no run could be repeated; leave out what is "
                 "random or kept from call to call"
