@@ -60,7 +60,8 @@ def load_study(path: str | Path) -> LoadedStudy:
         except UserError as error:
             problems.append(str(error))
     table = pd.DataFrame(rows, columns=_columns()).astype(dict.fromkeys(identity_names(), object))
-    table = add_labels(table.astype({"run_id": str, "name": str, "status": str, "depth": int, "seed": int}))
+    table = table.astype({"run_id": str, "name": str, "status": str, "depth": int, "seed": int})
+    table = add_labels(table.copy())  # in one piece: pandas warns of adding columns to a hundred loose ones
     order = ["setting", "depth", "connection", "seed", "run_id"]
     return LoadedStudy(study, table.sort_values(order, ignore_index=True), records, problems)
 
