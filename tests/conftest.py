@@ -1,5 +1,7 @@
 """Small settings, networks and runs for all tests. Everything is a fixture, so that no test imports another."""
 
+import importlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -170,6 +172,26 @@ def execute(study: Study) -> Callable[..., tuple[Outcome, RunFolder]]:
         return execute_job(spec, into, should_stop), into.run_folder(spec.name)
 
     return run
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Path]]:
+    """own_module("mine", text): mine.py in a folder of its own, importable, and forgotten after the test."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    written: list[str] = []
+
+    def write(name: str, text: str) -> Path:
+        written.append(name)
+        path = folder / f"{name}.py"
+        path.write_text(text)
+        importlib.invalidate_caches()
+        return path
+
+    yield write
+    for name in written:
+        sys.modules.pop(name, None)
 
 
 SIDES = {"cifar10": (3, 32), "cifar100": (3, 32), "svhn": (3, 32), "imagenet": (3, 256), "image_folder": (3, 32)}

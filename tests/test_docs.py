@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -26,7 +27,10 @@ ROOT = Path(__file__).parents[1]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(Path(conf_dir()).rglob("*.yaml"))]
 TEXTS += sorted((ROOT / "experiments").rglob("*.md"))
 COMMAND = re.compile(r"python -m run\b([^#`\n]*?)(?:--? |  |`|#|\n)")
-COMMANDS = sorted({m.strip().rstrip(".,;:`") for t in TEXTS for m in COMMAND.findall(t.read_text())})
+CONTINUED = re.compile(r"\\\n\s*")  # a command over two lines
+COMMANDS = sorted({m.strip().rstrip(".,;:`") for t in TEXTS for m in COMMAND.findall(CONTINUED.sub("", t.read_text()))})
+SHOWN = re.compile(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", re.M | re.S)  # a file's name, then its text
+FILES = dict(SHOWN.findall((ROOT / "docs" / "own.md").read_text()))
 TARGETS = sorted({m for t in TEXTS for m in re.findall(r"(?:^    |`)make ([a-z-]+)", t.read_text(), re.M)})
 
 
@@ -35,8 +39,24 @@ def test_there_are_commands() -> None:
     assert {"depth", "test"} <= set(TARGETS)
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if not c.startswith("--")])
-@pytest.mark.usefixtures("stand_in_images")
+@pytest.fixture
+def documented_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The user's files that docs/own.md shows, in the folder that its commands are given in."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("my_branches", None)
+
+
+def test_the_documented_files_are_those_of_the_study() -> None:
+    assert set(FILES) == {"my_branches.py", "confs/connection/mine.yaml", "confs/sweep/mine.yaml"}
+    assert FILES["my_branches.py"] == (ROOT / "experiments" / "own-branch-glu" / "my_branches.py").read_text()
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if not c.startswith(("--help", "--cfg"))])
+@pytest.mark.usefixtures("stand_in_images", "documented_files")
 def test_a_documented_command_is_valid(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[RunConf] = []
 
@@ -49,7 +69,7 @@ def test_a_documented_command_is_valid(command: str, tmp_path: Path, monkeypatch
     monkeypatch.setattr(pool, "worker_pool", lambda *settings: nullcontext())
     monkeypatch.setattr(Sweep, "run", lambda self, launch: planned.extend(s.conf for s in self.specs) or [])
     monkeypatch.chdir(tmp_path)
-    given = shlex.split(command.replace("NAME", "smoke").replace("[", "").replace("]", "").split(" key=")[0])
+    given = shlex.split(command.replace("NAME", "smoke").split(" key=")[0])
     monkeypatch.setattr(sys, "argv", ["run", *given])
     run.main()
     assert planned

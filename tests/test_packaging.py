@@ -1,6 +1,8 @@
 """Editable, wheel and sdist→wheel installs each start `python -m run` and the console scripts from an empty folder."""
 
+import csv
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -31,10 +33,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"wheel": next((out / "direct").glob("*.whl")), "sdist": next((out / "from_sdist").glob("*.whl"))}
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["editable", "wheel", "sdist"])
-def test_an_install_runs_from_an_empty_folder(kind: str, built: dict[str, Path], tmp_path: Path) -> None:
+def install(kind: str, built: dict[str, Path], tmp_path: Path) -> Path:
+    """A new environment's bin/, with this kind of install in it."""
     environment = tmp_path / "venv"
     venv.create(environment, with_pip=True)
     python = environment / "bin" / "python"
@@ -43,10 +43,40 @@ def test_an_install_runs_from_an_empty_folder(kind: str, built: dict[str, Path],
     (Path(site) / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     target = ["-e", ROOT] if kind == "editable" else [built[kind]]
     call(python, "-m", "pip", "install", "--no-deps", "--force-reinstall", *target, cwd=tmp_path)
+    return environment / "bin"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["editable", "wheel", "sdist"])
+def test_an_install_runs_from_an_empty_folder(kind: str, built: dict[str, Path], tmp_path: Path) -> None:
+    bin_ = install(kind, built, tmp_path)
     empty = tmp_path / "empty"
     empty.mkdir()
-    where = call(python, "-c", "import plainres.config as c; print(c.conf_dir())", cwd=empty).strip()
-    assert Path(where).is_relative_to(ROOT if kind == "editable" else environment)
-    assert "runs: 2 complete" in call(python, "-m", "run", *TINY, cwd=empty)
-    assert "runs: 2 complete" in call(environment / "bin" / "plainres-run", *TINY, "study=script", cwd=empty)
-    assert "2 complete" in call(environment / "bin" / "plainres", "status", "results/script", cwd=empty)
+    where = call(bin_ / "python", "-c", "import plainres.config as c; print(c.conf_dir())", cwd=empty).strip()
+    assert Path(where).is_relative_to(ROOT if kind == "editable" else tmp_path)
+    assert "runs: 2 complete" in call(bin_ / "python", "-m", "run", *TINY, cwd=empty)
+    assert "runs: 2 complete" in call(bin_ / "plainres-run", *TINY, "study=script", cwd=empty)
+    assert "2 complete" in call(bin_ / "plainres", "status", "results/script", cwd=empty)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_users_branch_runs_from_a_folder_with_nothing_else(built: dict[str, Path], tmp_path: Path) -> None:
+    bin_ = install("wheel", built, tmp_path)
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    shutil.copy(ROOT / "experiments" / "own-branch-glu" / "my_branches.py", folder)
+    branch = ["model.branch=my_branches:GatedLinear", "probe.own=[my_branches:TrunkMean]", "hydra.launcher.jobs=1"]
+    for start in ([bin_ / "python", "-m", "run"], [bin_ / "plainres-run"]):
+        study = f"by_{Path(start[-1]).name}"
+        assert "runs: 2 complete" in call(*start, *TINY, *branch, f"study={study}", cwd=folder)
+        report = folder / "results" / study / "report"
+        rows = csv.DictReader((report / "degradation.csv").read_text().splitlines())
+        assert [(row["connection"], row["gap_n"]) for row in rows] == [("plain", "0"), ("residual", "1")]
+        assert (report / "summary.md").stat().st_size > 0
+        (pair,) = csv.DictReader((report / "audit.csv").read_text().splitlines())
+        assert pair["clean"] == "True"
+    wrong = [bin_ / "plainres-run", "model.branch=my_branches:Gated"]
+    refused = subprocess.run([str(c) for c in wrong], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert refused.returncode == 1 and refused.stderr.count("\n") == 1 and "it has GatedLinear" in refused.stderr

@@ -60,9 +60,11 @@ def load_study(path: str | Path) -> LoadedStudy:
         except UserError as error:
             problems.append(str(error))
     table = pd.DataFrame(rows, columns=_columns()).astype(dict.fromkeys(identity_names(), object))
-    table = add_labels(table.astype({"run_id": str, "name": str, "status": str, "depth": int, "seed": int}))
+    table = table.astype({"run_id": str, "name": str, "status": str, "depth": int, "seed": int})
+    # copy: in one piece again, because pandas warns of columns that are added to a hundred loose ones.
     order = ["setting", "depth", "connection", "seed", "run_id"]
-    return LoadedStudy(study, table.sort_values(order, ignore_index=True), records, problems)
+    table = add_labels(table.copy()).sort_values(order, ignore_index=True).copy()
+    return LoadedStudy(study, table, records, problems)
 
 
 def readable(folder: RunFolder) -> dict[str, Any]:

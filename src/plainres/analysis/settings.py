@@ -51,6 +51,8 @@ def _short(name: str) -> str:
 
 
 def _text(value: object) -> str:
+    if value is None or value != value:  # a column that has numbers or text as well keeps None as NaN
+        return "null"
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 

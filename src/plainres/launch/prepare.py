@@ -6,18 +6,24 @@ from dataclasses import replace
 import torch
 
 from plainres.audit import audit
-from plainres.data import load
+from plainres.data import Dataset, load
 from plainres.data.batches import Batches
 from plainres.data.dataset import with_content
 from plainres.errors import UserError
+from plainres.flat import FlatParameters
 from plainres.job import planned_record
 from plainres.models.families import build
-from plainres.models.own import load_class, with_code
+from plainres.models.init import Draws
+from plainres.models.networks import Network
+from plainres.models.own import with_code
 from plainres.models.own_check import check_own
+from plainres.models.rules import rules_of
 from plainres.pair import RunSpec, make_spec, record_fields
-from plainres.probes.own import OwnProbe
+from plainres.probes.own_check import check_own_probes
 from plainres.schema import RunConf, flatten, plain_value
 from plainres.store import Status, Study
+
+TRIAL = 4  # examples that a user's probe is tried on
 
 
 def resolve_device(wanted: str) -> str:
@@ -72,13 +78,19 @@ def _check(spec: RunSpec, audited: set[str]) -> None:
     kind = make_spec(replace(conf, seed=0), spec.device).run_id
     if kind not in audited:
         network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
-        check_own(network, data.input_shape)
-        for text in conf.probe.own:
-            load_class("probe.own", text, OwnProbe)
+        check_own(network, data.input_shape, conf.connection.zero_init)
+        if conf.probe.own:
+            _check_probes(conf, network, data)
         found = audit(conf, data)
         if not found["clean"]:
             raise UserError(f"{spec.name}: the pair is not matched: {'; '.join(found['undeclared'])}")
         audited.add(kind)
+
+
+def _check_probes(conf: RunConf, network: Network, data: Dataset) -> None:
+    Draws(network, conf.model, rules_of(conf), conf.seed).materialise("cpu")
+    flat = FlatParameters(network, conf.optimizer.decay)
+    check_own_probes(conf.probe.own, network.train(), flat, *data.train.clean(slice(0, TRIAL)))
 
 
 def _check_record(spec: RunSpec, study: Study) -> None:

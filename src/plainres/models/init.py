@@ -20,7 +20,7 @@ from torch import nn
 from plainres.models.layer import NORMS, BatchNorm
 from plainres.models.own import OwnBranch, OwnShortcut
 from plainres.models.parts import Gate
-from plainres.models.rules import Rules
+from plainres.models.rules import JOINT, Rules
 from plainres.models.scales import FixupScale, LearnedScale
 from plainres.options import Activation, Init
 from plainres.schema import ModelConf
@@ -52,7 +52,7 @@ class Draws:
             return self._normal(name, shape) * TOKEN_STD
         if len(shape) < 2:
             return torch.zeros(shape)
-        if name.endswith("qkv.weight"):  # three maps in one: each is drawn as one
+        if name.endswith(JOINT):  # three maps in one: each is drawn as one
             third = torch.Size((shape[0] // 3, *shape[1:]))
             return torch.cat([self._weight(f"{name}.{part}", third) for part in "qkv"])
         return self._weight(name, shape)
@@ -60,7 +60,7 @@ class Draws:
     def value(self, name: str, shape: torch.Size) -> torch.Tensor:
         """The initial value: the draw times the declared factor."""
         value = self.draw(name, shape)
-        if name.endswith("qkv.weight"):
+        if name.endswith(JOINT):
             value[2 * shape[0] // 3 :] *= self._rules.value_factor()
         factor = self._rules.draw_factor(name, shape)
         return value if factor == 1 else value * factor

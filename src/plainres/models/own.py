@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from plainres.errors import UserError
 from plainres.models.parts import ConnectionPart
@@ -46,7 +47,7 @@ class _Own:
         """
         kind = load_class(self.field, self.text)
         with torch.device("cpu"), global_draws(seed, self.field, self.index):
-            return build_own(kind, self.settings, self.width, self.index)
+            return build_own(f"{self.field}: block {self.index}", kind, self.settings, self.width)
 
 
 class OwnBranch(nn.Module, _Own):
@@ -96,7 +97,7 @@ def load_class(field: str, text: str, base: type[Any] = nn.Module) -> type[Any]:
         sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's module raises when it is imported
+    except (Exception, SystemExit) as error:  # whatever the user's module raises when it is imported
         raise UserError(
             f"{field}={text}: cannot import {module_name} ({words_of(error)}); stand in the folder that holds it, "
             "or install it"
@@ -106,24 +107,28 @@ def load_class(field: str, text: str, base: type[Any] = nn.Module) -> type[Any]:
         found = [n for n, v in vars(module).items() if inspect.isclass(v) and v.__module__ == module.__name__]
         raise UserError(f"{field}={text}: {module_name} has no {class_name}; it has {', '.join(found) or 'no class'}")
     if not (inspect.isclass(kind) and issubclass(kind, base)):
-        raise UserError(f"{field}={text}: must be a class derived from {base.__module__}.{base.__name__}")
+        known = "torch.nn.Module" if base is nn.Module else f"{base.__module__}.{base.__name__}"
+        raise UserError(f"{field}={text}: must be a class derived from {known}")
     return kind
 
 
-def build_own(kind: type[nn.Module], settings: Mapping[str, Any], width: int, index: int) -> nn.Module:
+def build_own(where: str, kind: type[nn.Module], settings: Mapping[str, Any], width: int) -> nn.Module:
     """An instance of a user's class.
 
     Raises:
-        UserError: its constructor does not take (width, **settings), or fails.
+        UserError: its constructor does not take (width, **settings), fails, or leaves sizes open.
     """
     given = ", ".join([str(width), *(f"{k}={v!r}" for k, v in settings.items())])
     try:
-        return kind(width, **settings)
+        module = kind(width, **settings)
     except Exception as error:  # whatever the user's constructor raises
         raise UserError(
-            f"block {index}: {kind.__name__}({given}) failed ({words_of(error)}); its constructor takes the width, "
+            f"{where}: {kind.__name__}({given}) failed ({words_of(error)}); its constructor takes the width, "
             "and the settings by name"
         ) from error
+    if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+        raise UserError(f"{where}: {kind.__name__} has lazy layers, whose sizes are open; give them their sizes")
+    return module
 
 
 def last_weight(text: str) -> str | None:
@@ -147,9 +152,13 @@ def with_code(conf: RunConf) -> RunConf:
 
 
 def _code_hash(field: str, text: str) -> str:
-    kind = load_class(field, text, object)
-    source = inspect.getsourcefile(kind)
-    assert source is not None
+    kind = load_class(field, text)
+    try:
+        source = inspect.getsourcefile(kind)
+    except (OSError, TypeError):  # made by exec, or compiled
+        source = None
+    if source is None:
+        raise UserError(f"{field}={text}: is in no Python file, whose text would name the run; write it into one")
     return hashlib.sha256(Path(source).read_bytes()).hexdigest()[:16]
 
 
@@ -157,3 +166,9 @@ def words_of(error: BaseException) -> str:
     """Kind and first line of an error of code that is not ours."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal shapes and equal bits: NaN, too, is the same as itself."""
+    flat = [t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b)]
+    return a.shape == b.shape and torch.equal(*flat)

@@ -19,7 +19,12 @@ _FIXUP_SCALARS = (".before_op.bias", ".before_act.bias", "before_head.bias", ".s
 # Depth-µP: an adaptive step moves every number by about lr, whatever its gradient; L branches of weight 1/√L that move
 # together change the trunk by L·lr/√L, so lr/√L keeps the change independent of depth. The paper states it for weights;
 # the argument is the same for biases and for the norms of a branch, and CompleteP (arXiv 2505.01618) treats them so.
+JOINT = ".branch.qkv.weight"  # of attention: query, key and value in one
 _IN_BRANCH = re.compile(r"blocks\.\d+\.(pre|branch|out)\.")
+
+
+def _is_branch_weight(name: str) -> bool:
+    return re.fullmatch(r"blocks\.\d+\.branch\..*weight", name) is not None
 
 
 def rules_of(conf: RunConf) -> "Rules":
@@ -66,10 +71,10 @@ class Rules:
         if conf.recipe is Recipe.fixup:
             if last or name == "head.weight":
                 return 0.0
-            inner = ".branch." in name and name.endswith("weight")
+            inner = _is_branch_weight(name)
             return self._fixup_factor() * self._to_fan_out(shape) if inner else 1.0
-        matrix = ".branch." in name and name.endswith("weight") and len(shape) > 1
-        if conf.recipe is Recipe.deepnorm and matrix and ".qkv" not in name:
+        matrix = _is_branch_weight(name) and len(shape) > 1
+        if conf.recipe is Recipe.deepnorm and matrix and not name.endswith(JOINT):
             return DEPTH_RULES["deepnorm_beta"](self.branches)
         return 1.0
 
@@ -119,7 +124,9 @@ class Rules:
     def _is_last_weight(self, name: str) -> bool:
         if self.own_last is not None and name.endswith(f".branch.inner.{self.own_last}"):
             return True
-        return re.search(rf"\.branch\.({self.branch_layers - 1}\.op|proj|fc2)\.weight$", name) is not None
+        last = rf"blocks\.\d+\.branch\.({self.branch_layers - 1}\.op|proj|fc2)\.weight"
+        return re.fullmatch(last, name) is not None
 
     def _is_last_norm_scale(self, name: str) -> bool:
-        return re.search(rf"\.(branch\.{self.branch_layers - 1}\.norm|out)\.weight$", name) is not None
+        last = rf"blocks\.\d+\.(branch\.{self.branch_layers - 1}\.norm|out)\.weight"
+        return re.fullmatch(last, name) is not None

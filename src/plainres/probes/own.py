@@ -56,7 +56,13 @@ def put_own(readings: Readings, probe: OwnProbe, layout: Mapping[str, Sequence[s
         for metric, values in metrics.items():
             if metric in readings.values.get(scope, {}):
                 raise UserError(f"probe.own: {name}: {metric} of scope {scope} is measured already; use another name")
-            array = np.asarray(values, dtype=np.float32)
+            try:
+                array = np.asarray(values, dtype=np.float32)
+            except (TypeError, ValueError, RuntimeError) as error:  # None, text, uneven lists, a tensor with a gradient
+                raise UserError(
+                    f"probe.own: {name}: {metric} is no list of numbers ({str(error).splitlines()[0]}); "
+                    "give floats, and NaN where there is none"
+                ) from error
             if array.shape != (len(layout[scope]),):
                 members = len(layout[scope])
                 raise UserError(
