@@ -24,8 +24,13 @@ from plainres.schema import RunConf
 from plainres.seeding import global_draws
 
 
-class _Own:
-    """How a block's own part is made, again and again, from the text in the settings."""
+class OwnModule(nn.Module):
+    """A user's module in a block, and how it is made again, from the text in the settings.
+
+    Attributes:
+        field: the setting that names it.
+        inner: the user's module.
+    """
 
     field: str
 
@@ -37,7 +42,9 @@ class _Own:
             width: channels or features of the trunk.
             index: of the block.
         """
+        super().__init__()
         self.text, self.settings, self.width, self.index = text, dict(settings), width, index
+        self.inner = self.fresh(0).to("meta")
 
     def fresh(self, seed: int) -> nn.Module:
         """A new instance with the values that this block has under this seed.
@@ -49,39 +56,21 @@ class _Own:
         with torch.device("cpu"), global_draws(seed, self.field, self.index):
             return build_own(f"{self.field}: block {self.index}", kind, self.settings, self.width)
 
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.inner(x)
+        return y
 
-class OwnBranch(nn.Module, _Own):
-    """A user's branch in a block.
 
-    Attributes:
-        inner: the user's module.
-    """
+class OwnBranch(OwnModule):
+    """A user's branch in a block."""
 
     field = "model.branch"
 
-    def __init__(self, text: str, settings: Mapping[str, Any], width: int, index: int) -> None:
-        nn.Module.__init__(self)
-        _Own.__init__(self, text, settings, width, index)
-        self.inner = self.fresh(0).to("meta")
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.inner(x)
-        return y
-
-
-class OwnShortcut(ConnectionPart, _Own):
-    """A user's path around the branch; as ``OwnBranch``."""
+class OwnShortcut(OwnModule, ConnectionPart):
+    """A user's path around the branch."""
 
     field = "connection.shortcut"
-
-    def __init__(self, text: str, settings: Mapping[str, Any], width: int, index: int) -> None:
-        nn.Module.__init__(self)
-        _Own.__init__(self, text, settings, width, index)
-        self.inner = self.fresh(0).to("meta")
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.inner(x)
-        return y
 
 
 def load_class(field: str, text: str, base: type[Any] = nn.Module) -> type[Any]:
