@@ -55,7 +55,16 @@ def test_the_documented_files_are_those_of_the_study() -> None:
     assert FILES["my_branches.py"] == (ROOT / "experiments" / "own-branch-glu" / "my_branches.py").read_text()
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if not c.startswith(("--help", "--cfg"))])
+# Every job of a sweep as it is shipped is checked in test_sweeps.py; one such command here shows that they start.
+SHIPPED = [c for c in COMMANDS if re.fullmatch(r"\+sweep=\w+", c)]
+PLANNED = [c for c in COMMANDS if not c.startswith(("--help", "--cfg")) and c not in SHIPPED] + ["+sweep=smoke"]
+
+
+def test_a_documented_sweep_is_shipped() -> None:
+    assert {c.removeprefix("+sweep=") for c in SHIPPED} <= {p.stem for p in Path(conf_dir()).glob("sweep/*.yaml")}
+
+
+@pytest.mark.parametrize("command", PLANNED)
 @pytest.mark.usefixtures("stand_in_images", "documented_files")
 def test_a_documented_command_is_valid(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[RunConf] = []
