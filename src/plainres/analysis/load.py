@@ -13,7 +13,9 @@ from plainres.store import RunFolder, Study
 if TYPE_CHECKING:
     import pandas as pd
 
-FINAL = ("step", "train_error", "train_loss", "train_error_batchstats", "val_error", "val_loss")
+FINAL = (
+    "step", "train_error", "train_loss", "train_error_batchstats", "train_error_running", "val_error", "val_loss"
+)  # fmt: skip
 SECONDS = ("train", "evaluation", "probes", "store", "tracker", "total")
 ENVIRONMENT = ("commit", "dirty_hash", "code_hash", "device_kind", "device_name", "threads", "precision")
 
@@ -60,7 +62,8 @@ def load_study(path: str | Path) -> LoadedStudy:
         except UserError as error:
             problems.append(str(error))
     table = pd.DataFrame(rows, columns=_columns()).astype(dict.fromkeys(identity_names(), object))
-    table = add_labels(table.astype({"run_id": str, "name": str, "status": str, "depth": int, "seed": int}))
+    table = table.astype({"run_id": str, "name": str, "status": str, "depth": int, "seed": int})
+    table = add_labels(table.copy())  # astype leaves a block a column; pandas warns of adding to more than 100
     order = ["setting", "depth", "connection", "seed", "run_id"]
     return LoadedStudy(study, table.sort_values(order, ignore_index=True), records, problems)
 

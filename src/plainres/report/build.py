@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 from plainres.analysis.audit import audit_table
 from plainres.analysis.curves import curves
 from plainres.analysis.declared import Declaration, declarations
-from plainres.analysis.degradation import Verdict, judge, usable
+from plainres.analysis.degradation import Verdict, judge
 from plainres.analysis.inside import Inside
 from plainres.analysis.load import LoadedStudy, identity_names, load_study
+from plainres.analysis.results import usable
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.errors import UserError
 from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
