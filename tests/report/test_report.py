@@ -17,6 +17,7 @@ from plainres.report.build import ReportResult, build_report, slug
 from plainres.report.terminal import make_console, print_report
 from plainres.store import Status
 
+FILES = {"degradation.csv", "runs.csv", "audit.csv", "summary.md", "evidence.json", "evidence.md", "figures"}
 SMALL = FakeStudy(depths=(4, 8), seeds=(0, 1), steps=60, probes=False)
 
 
@@ -41,7 +42,7 @@ def test_whole_report_without_the_training_side(tmp_path: Path) -> None:
     assert done.stderr == "" and "onset of degradation" in done.stdout
     assert max(len(line.rstrip()) for line in done.stdout.splitlines() if line.lstrip().startswith("8 ")) <= 100
     report = study / "report"
-    assert {p.name for p in report.iterdir()} == {"degradation.csv", "runs.csv", "audit.csv", "summary.md", "figures"}
+    assert {p.name for p in report.iterdir()} == FILES
     figures = {p.name for p in (report / "figures").iterdir()}
     assert len(figures) == 3 * 11 and "training_curves.pdf" in figures
 
