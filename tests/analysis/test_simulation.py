@@ -6,7 +6,7 @@ import pytest
 
 from fake_study import FakeStudy
 from plainres.analysis.cells import Cells
-from plainres.analysis.degradation import onset_of, rises
+from plainres.analysis.degradation import onset_of
 from plainres.analysis.load import load_study
 from plainres.analysis.simulation import (
     CHANCE,
@@ -88,7 +88,7 @@ def by_table(runs: pd.DataFrame, errors: np.ndarray, log_losses: np.ndarray) -> 
     at = [(depths.index(d), s) for d, s in zip(kept["depth"], kept["seed"], strict=True)]
     values = {"final_train_error": [errors[i] for i in at], "final_train_loss": [10 ** log_losses[i] for i in at]}
     kept = kept.assign(**values, num_train=NUM_EXAMPLES, chance_error=CHANCE)
-    return onset_of(rises(Cells.of(kept, "all"), "plain")) is not None
+    return onset_of(Cells.of(kept, "all").plain_rises) is not None
 
 
 @pytest.mark.parametrize("null", NULLS)

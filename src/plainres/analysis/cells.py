@@ -3,20 +3,26 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from plainres.analysis.compare import Comparison, compare, differences, is_split, num_failed
-from plainres.analysis.results import grouped, usable
-from plainres.analysis.rules import Part
+from plainres.analysis.compare import Comparison, compare, corrected, differences, is_split, num_failed, with_holm
+from plainres.analysis.results import METRICS, SERIES, grouped, usable
+from plainres.analysis.rules import RULES, Part
 from plainres.analysis.settings import PLAIN, arm_order
 from plainres.analysis.stats import count_p
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DEPTH, CONNECTION = ["depth"], ["connection"]
+RISE = RULES["degradation"].parts["rise"]
+# What comparisons need of a run: pandas takes rows of a narrow table many times faster.
+COLUMNS = [
+    "run_id", "connection", "depth", "seed", "group", "diverged", "log_loss", "num_train", "chance_error",
+    *METRICS, *SERIES,
+]  # fmt: skip
+CellRows: TypeAlias = "dict[tuple[str, int], pd.DataFrame]"
 SERIES_WORDS = {
     "train_error": "training error",
     "train_error_batchstats": "training error with batch statistics",
@@ -24,7 +30,7 @@ SERIES_WORDS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cells:
     """The runs of one setting.
 
@@ -58,20 +64,40 @@ class Cells:
         return sorted(int(d) for d in self.used.loc[self.used["connection"] == connection, "depth"].unique())
 
     @cached_property
-    def _across_depth(self) -> "pd.DataFrame":
-        return grouped(self.used, DEPTH)
+    def _across_depth(self) -> "CellRows":
+        return _cell_rows(grouped(self.used, ["depth"]))
 
     @cached_property
-    def _across_arms(self) -> "pd.DataFrame":
-        return grouped(self.used, CONNECTION)
+    def _across_arms(self) -> "CellRows":
+        return _cell_rows(grouped(self.used, ["connection"]))
 
     @cached_property
-    def _across_both(self) -> "pd.DataFrame":
-        return grouped(self.used, DEPTH + CONNECTION)
+    def _across_both(self) -> "CellRows":
+        return _cell_rows(grouped(self.used, ["depth", "connection"]))
+
+    @cached_property
+    def _split(self) -> set[str]:
+        """Connections of which some cell has seeds that train and seeds that do not."""
+        return {
+            connection
+            for (connection, _), cell in self._across_arms.items()
+            if bool(is_split(cell["train_error"].to_numpy(dtype=float), float(cell["chance_error"].max())))
+        }
+
+    def rises(self, connection: str) -> list[Comparison]:
+        """The degradation comparisons of a connection: each deeper depth against its shallowest, in order of depth."""
+        deeper = self.depths(connection)[1:]
+        level = corrected(max(len(deeper), 1))
+        return with_holm([self.rise("rise", RISE, connection, depth, level) for depth in deeper])
+
+    @cached_property
+    def plain_rises(self) -> list[Comparison]:
+        """``rises`` of the plain arm, which several claims start from."""
+        return self.rises(PLAIN)
 
     def same_seed(self, keys: Iterable[tuple[str, int]]) -> "list[pd.DataFrame]":
         """Rows of several cells, in equal order, of the seeds that all of them have."""
-        cells = [self._cell(self._across_both, *key).set_index("group") for key in keys]
+        cells = [self._across_both[key] for key in keys]
         common = set.intersection(*[set(cell.index) for cell in cells])
         order = sorted(common, key=lambda group: int(cells[0].loc[group, "seed"]))
         return [cell.loc[order] for cell in cells]
@@ -131,16 +157,21 @@ class Cells:
     def _count(self, arms: list[str], error: np.ndarray, other: np.ndarray, chance: float) -> float | None:
         """p-value of the counts of failed runs, where a cell of these arms is split and this one has failed runs."""
         failed = int(num_failed(error, chance))
-        cells = self.used[self.used["connection"].isin(arms)].groupby(["connection", "depth"])["train_error"]
-        split = any(bool(is_split(errors.to_numpy(dtype=float), chance)) for _, errors in cells)
-        return count_p(failed, error.size, int(num_failed(other, chance)), other.size) if split and failed else None
-
-    def _pairs(self, used: "pd.DataFrame", this: tuple[str, int], other: tuple[str, int]) -> "pd.DataFrame":
-        return self._cell(used, *this).merge(self._cell(used, *other), on="group", suffixes=("", "_other"))
+        if not failed or not self._split & set(arms):
+            return None
+        return count_p(failed, error.size, int(num_failed(other, chance)), other.size)
 
     @staticmethod
-    def _cell(used: "pd.DataFrame", connection: str, depth: int) -> "pd.DataFrame":
-        return used[(used["connection"] == connection) & (used["depth"] == depth)]
+    def _pairs(cells: "CellRows", this: tuple[str, int], other: tuple[str, int]) -> "pd.DataFrame":
+        empty = next(iter(cells.values())).iloc[:0]
+        mine, others = cells.get(this, empty), cells.get(other, empty)
+        return mine.merge(others, left_index=True, right_index=True, suffixes=("", "_other"))
+
+
+def _cell_rows(used: "pd.DataFrame") -> "CellRows":
+    """Rows of each (connection, depth), indexed by the group in which ``match`` put them."""
+    rows = used[COLUMNS].set_index("group")
+    return {(str(name), int(depth)): cell for (name, depth), cell in rows.groupby(["connection", "depth"])}
 
 
 def _plainly(

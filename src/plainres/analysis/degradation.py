@@ -8,17 +8,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plainres.analysis.cells import Cells
-from plainres.analysis.compare import Comparison, corrected, with_holm
+from plainres.analysis.cells import RISE, Cells
+from plainres.analysis.compare import Comparison
 from plainres.analysis.results import METRICS, grouped, reasons, split_usable
-from plainres.analysis.rules import RULES, ClaimStatus
+from plainres.analysis.rules import ClaimStatus
 from plainres.analysis.settings import PLAIN, arm_order
 from plainres.analysis.stats import Estimate, interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RISE = RULES["degradation"].parts["rise"]
 MARGIN = RISE.margin / 100  # as a fraction: less than that is not called degradation
 CELL = ["setting", "depth", "connection"]
 COUNTS = ["n", "n_diverged", "n_left_out"]
@@ -135,16 +134,9 @@ def _onsets(runs: "pd.DataFrame", table: "pd.DataFrame") -> "pd.DataFrame":
     for setting, part in table.groupby("setting"):
         cells = Cells.of(runs, str(setting))
         for connection in arm_order(part["connection"]):
-            depth, words = onset_in_words(rises(cells, connection))
+            depth, words = onset_in_words(cells.rises(connection))
             rows.append({"setting": setting, "connection": connection, "onset_depth": depth, "verdict": words})
     return pd.DataFrame(rows, columns=columns).astype({"onset_depth": "Int64"})
-
-
-def rises(cells: Cells, connection: str) -> list[Comparison]:
-    """The degradation comparisons of one connection: each deeper depth against its shallowest, shallow ones first."""
-    deeper = cells.depths(connection)[1:]
-    level = corrected(max(len(deeper), 1))
-    return with_holm([cells.rise("rise", RISE, connection, depth, level) for depth in deeper])
 
 
 def onset_of(comparisons: Sequence[Comparison]) -> int | None:

@@ -9,7 +9,7 @@ from plainres.analysis.cells import Cells
 from plainres.analysis.claims import Claim, all_of, any_of, claim, deciding, effect_words, not_tested, seeds_needed
 from plainres.analysis.commands import run_command
 from plainres.analysis.compare import Comparison, corrected, with_holm
-from plainres.analysis.degradation import onset_of, rises
+from plainres.analysis.degradation import onset_of
 from plainres.analysis.results import SERIES
 from plainres.analysis.rules import RULES, ClaimStatus
 from plainres.analysis.settings import PLAIN
@@ -40,7 +40,7 @@ def degradation(study: str, cells: Cells) -> Claim:
     if len(depths) == 1:
         words = f"Not tested: the plain arm was run at depth {depths[0]} only, and a rise needs at least two depths."
         return not_tested("degradation", cells.setting, "", words, more_depths(study, cells, depths))
-    comparisons = rises(cells, PLAIN)
+    comparisons = cells.plain_rises
     status, onset = any_of(comparisons), onset_of(comparisons)
     shown = next((c for c in comparisons if c.depth == onset), None) or deciding(status, comparisons)
     if onset is not None and shown is not None:
@@ -64,7 +64,7 @@ def not_overfitting(study: str, cells: Cells) -> Claim:
     if len(depths) < 2:
         words = "Not tested: it needs the plain arm at two depths at least."
         return not_tested("not_overfitting", cells.setting, "", words, more_depths(study, cells, depths))
-    onset = onset_of(rises(cells, PLAIN))
+    onset = onset_of(cells.plain_rises)
     part = RULES["not_overfitting"].parts["rise"]
     deeper = [d for d in depths[1:] if onset is None or d >= onset]
     comparisons = made([_validation(cells, d) for d in deeper])
@@ -110,7 +110,7 @@ def _kind_of_rise(cells: Cells, status: ClaimStatus, onset: int | None, margin: 
 def cured(study: str, cells: Cells, connection: str) -> Claim:
     """Gaps at and beyond the onset, and no rise of the connection's own error."""
     parts, setting = RULES["cured"].parts, cells.setting
-    plain_rises = rises(cells, PLAIN) if cells.depths(PLAIN) else []
+    plain_rises = cells.plain_rises
     onset, own = onset_of(plain_rises), cells.depths(connection)
     if not plain_rises:
         gaps = made([_gap(cells, connection, d) for d in own if d in cells.depths(PLAIN)])
@@ -181,7 +181,7 @@ def _cured_words(
 def not_statistics(study: str, cells: Cells, connection: str) -> Claim:
     """Rise of plain, and gap to the connection, in the other two series of the training error."""
     setting = cells.setting
-    plain_rises = rises(cells, PLAIN) if cells.depths(PLAIN) else []
+    plain_rises = cells.plain_rises
     onset = onset_of(plain_rises)
     if onset is None:
         words = "Not tested: there is no established degradation whose cause could be the statistics."
