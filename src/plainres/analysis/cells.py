@@ -54,14 +54,19 @@ class Cells:
         """The same without the runs that diverged, for the sensitivity line."""
         return Cells(self.setting, self.runs, self.used[~self.used["diverged"]])
 
-    @property
+    @cached_property
     def connections(self) -> list[str]:
         """Every arm but plain."""
         return [name for name in arm_order(self.runs["connection"]) if name != PLAIN]
 
     def depths(self, connection: str) -> list[int]:
         """Depths at which the connection has finished runs, shallowest first."""
-        return sorted(int(d) for d in self.used.loc[self.used["connection"] == connection, "depth"].unique())
+        return sorted(depth for name, depth in self._across_arms if name == connection)
+
+    def cell(self, connection: str, depth: int) -> "pd.DataFrame":
+        """The finished runs of one cell, in the columns ``COLUMNS``."""
+        empty = self.used.iloc[:0]
+        return self._across_arms.get((connection, depth), empty).sort_values("seed")
 
     @cached_property
     def _across_depth(self) -> "CellRows":

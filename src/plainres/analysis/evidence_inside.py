@@ -77,9 +77,8 @@ def _values_of(measured: "pd.DataFrame", quantity: str) -> dict[str, float]:
 
 def _kind(measured: "pd.DataFrame", cells: Cells, connection: str, depth: int, quantity: str) -> str:
     """``vanishing (0.004)``: the geometric mean over seeds of early ÷ late, and what it is called."""
-    used = cells.used[(cells.used["connection"] == connection) & (cells.used["depth"] == depth)]
     values = _values_of(measured, quantity)
-    known = [values[run_id] for run_id in used["run_id"] if run_id in values]
+    known = [values[run_id] for run_id in cells.cell(connection, depth)["run_id"] if run_id in values]
     if not known:
         return "unknown"
     mean = sum(known) / len(known)
@@ -120,7 +119,7 @@ def _extremes(by_part: dict[str, list[Comparison]]) -> tuple[str, str]:
 
 def _level(cells: Cells, connection: str, measured: "pd.DataFrame", name: str, depth: int) -> Make:
     values = _values_of(measured, name)
-    runs = cells.used[(cells.used["connection"] == connection) & (cells.used["depth"] == depth)]
+    runs = cells.cell(connection, depth)
     ids = [str(run_id) for run_id in runs["run_id"]]
     known = {str(seed): values[run_id] for seed, run_id in zip(runs["seed"], ids, strict=True) if run_id in values}
     diverged = int(runs["diverged"].sum())
