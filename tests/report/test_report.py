@@ -129,6 +129,17 @@ def test_terminal_table(tmp_path: Path) -> None:
     assert "6 complete, 1 diverged, 1 failed" in text
     assert "2 (1 div)" in text and "+89.77 (n = 1)" in text and "…" not in text
     assert "seconds, summed over runs: train" in text
+    assert "the runs do not decide whether plain networks train worse" in text
+    assert "degradation       undecided" in text and "effect [interval]" in text
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_terminal_of_several_connections_has_a_line_for_each(tmp_path: Path) -> None:
+    study = FakeStudy(depths=(4, 8), connections=("plain", "residual", "highway"), seeds=(0,), steps=60, probes=False)
+    lines = terminal_text(build_report(study.write(tmp_path))).splitlines()
+    (head,) = [line for line in lines if "not_overfitting" in line and "comparable" in line and "|" not in line]
+    (mine,) = [line for line in lines if line.startswith(" highway ")]
+    assert mine.split()[1] == "yes" and mine[head.index("degradation")] == "?"
 
 
 def test_unwritable_report_is_one_line(tmp_path: Path) -> None:

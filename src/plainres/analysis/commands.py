@@ -13,6 +13,7 @@ from plainres.store import FINISHED
 if TYPE_CHECKING:
     import pandas as pd
 
+LISTED_SEEDS = 12  # more consecutive ones are written as a range
 Cell = tuple[int, str, int]  # depth, connection, seed
 
 
@@ -48,12 +49,25 @@ def run_command(
     grid = {
         "depth": [str(d) for d in depths or sorted(int(d) for d in runs["depth"].unique())],
         "connection": list(dict.fromkeys(name.partition("(")[0] for name in names)),
-        "seed": [str(s) for s in seeds or sorted(int(s) for s in runs["seed"].unique())],
+        "seed": [str(s) for s in seeds or _seeds(runs)],
     }
     parts = [f"{key}={','.join(values)}" for key, values in grid.items()]
+    first, last = int(grid["seed"][0]), int(grid["seed"][-1])
+    if len(grid["seed"]) == last - first + 1 > LISTED_SEEDS:
+        parts[2] = f"'seed=range({first},{last + 1})'"
     parts += [*_settings(runs, names), *([extra] if extra else []), f"study={study}"]
     many = "-m " if any(len(values) > 1 for values in grid.values()) else ""
     return f"python -m run {many}{' '.join(parts)}"
+
+
+def enough_seeds(runs: "pd.DataFrame", count: int) -> list[int]:
+    """The seeds of these runs, and the next ones up to ``count`` in all."""
+    known = _seeds(runs)
+    return [*known, *range(known[-1] + 1, known[-1] + 1 + count - len(known))]
+
+
+def _seeds(runs: "pd.DataFrame") -> list[int]:
+    return sorted(int(s) for s in runs["seed"].unique())
 
 
 def _settings(runs: "pd.DataFrame", connections: Sequence[str]) -> list[str]:
@@ -70,7 +84,8 @@ def _settings(runs: "pd.DataFrame", connections: Sequence[str]) -> list[str]:
     groups, fields = [], []
     for name, default in defaults.items():
         value = first[name]
-        own = name in ("depth", "seed", "connection.name") or (name.startswith("connection.") and not altered)
+        own = name in ("depth", "seed", "connection.name") or name.endswith("_code")  # hashes are filled in
+        own |= name.startswith("connection.") and not altered
         if own or value == default or (name == "trainer.device" and value == "cpu"):
             continue
         group, _, leaf = name.rpartition(".")

@@ -7,7 +7,7 @@ import numpy as np
 
 from plainres.analysis.cells import Cells
 from plainres.analysis.claims import Claim, all_of, any_of, claim, deciding, effect_words, not_tested, seeds_needed
-from plainres.analysis.commands import run_command
+from plainres.analysis.commands import enough_seeds, run_command
 from plainres.analysis.compare import Comparison, corrected, with_holm
 from plainres.analysis.degradation import onset_of
 from plainres.analysis.results import SERIES
@@ -27,7 +27,9 @@ def more_seeds(study: str, cells: Cells, comparisons: list[Comparison], connecti
     """The command that adds the seeds which would decide the open comparisons; "" if no number would."""
     needed = seeds_needed(comparisons)
     names = [PLAIN, connection] if connection else [PLAIN]
-    return run_command(study, cells.runs, connections=names, seeds=range(needed)) if needed else ""
+    if not needed:
+        return ""
+    return run_command(study, cells.runs, connections=names, seeds=enough_seeds(cells.runs, needed))
 
 
 def degradation(study: str, cells: Cells) -> Claim:
@@ -119,16 +121,8 @@ def cured(study: str, cells: Cells, connection: str) -> Claim:
         words += f" Measured was {seen}." if seen else ""
         command = more_depths(study, cells, cells.depths(PLAIN), connection)
         return not_tested("cured", setting, connection, words, command)
-    if onset is None and all(c.status is ClaimStatus.CONTRADICTED for c in plain_rises):
-        words = "Not tested: plain networks do not degrade at the depths at hand, so there is nothing to cure."
-        return not_tested(
-            "cured", setting, connection, words, more_depths(study, cells, cells.depths(PLAIN), connection)
-        )
     if onset is None:
-        words = "Open: it is not decided whether, and from which depth on, plain networks degrade."
-        found = claim("cured", setting, connection, ClaimStatus.UNDECIDED, words, [])
-        command = more_seeds(study, cells, plain_rises, connection)
-        return replace(found, command=command, test="none: it needs an onset of degradation")
+        return _without_onset("cured", study, cells, connection)
     beyond = [d for d in cells.depths(PLAIN) if d >= onset]
     comparisons = made(
         [_gap(cells, connection, d) for d in beyond] + [_own_rise(cells, connection, d) for d in own[1:]]
@@ -149,6 +143,23 @@ def cured(study: str, cells: Cells, connection: str) -> Claim:
         shown,
         more_seeds(study, cells, comparisons, connection),
     )
+
+
+def _without_onset(id_: str, study: str, cells: Cells, connection: str) -> Claim:
+    """A claim about the degradation of plain, where none is established: undecided as that, or nothing to test."""
+    setting, rises, depths = cells.setting, cells.plain_rises, cells.depths(PLAIN)
+    if not rises:
+        words = "Not tested: it needs the plain arm at two depths at least."
+        return not_tested(id_, setting, connection, words, more_depths(study, cells, depths, connection))
+    if all(c.status is ClaimStatus.CONTRADICTED for c in rises):
+        words = (
+            "Not tested: plain networks do not degrade at the depths at hand, so there is nothing to cure or explain."
+        )
+        return not_tested(id_, setting, connection, words, more_depths(study, cells, depths, connection))
+    words = "Open: it is not decided whether, and from which depth on, plain networks degrade."
+    found = claim(id_, setting, connection, ClaimStatus.UNDECIDED, words, [])
+    command = more_seeds(study, cells, rises, connection)
+    return replace(found, command=command, test="none: it needs an onset of degradation")
 
 
 def _gap(cells: Cells, connection: str, depth: int) -> Make:
@@ -184,10 +195,7 @@ def not_statistics(study: str, cells: Cells, connection: str) -> Claim:
     plain_rises = cells.plain_rises
     onset = onset_of(plain_rises)
     if onset is None:
-        words = "Not tested: there is no established degradation whose cause could be the statistics."
-        return not_tested(
-            "not_statistics", setting, connection, words, more_depths(study, cells, cells.depths(PLAIN), connection)
-        )
+        return _without_onset("not_statistics", study, cells, connection)
     depths = [c.depth for c in plain_rises if c.depth >= onset]
     makers: list[Make] = []
     for series in SERIES:

@@ -38,6 +38,8 @@ def signal(study: str, cells: Cells, connection: str, measured: "pd.DataFrame") 
     held = [c.label for c in comparisons if c.status is ClaimStatus.SUPPORTED]
     words = f"Early against late layers at depth {deep}: {kinds}. "
     words += f"{connection} stays nearer to depth {shallow} in {len(held)} of {len(comparisons)} quantities."
+    if not any(_kind(measured, cells, PLAIN, deep, name).startswith(("vanishing", "exploding")) for name in SIGNAL):
+        words += f" In plain networks of depth {deep} early layers have not lost their signal in the first place."
     return claim(
         "signal",
         setting,
