@@ -79,7 +79,7 @@ def world(loaded: LoadedStudy, audit: pd.DataFrame) -> World:
             for seed, value in enumerate(values)
         ]
         table = pd.DataFrame(rows, columns=["run_id", "quantity", "value"])
-        return gather("depth", runs, audited, {}, {"all": table})
+        return gather("depth", runs, audited, {}, dict.fromkeys(runs["setting"], table))
 
     return make
 
@@ -296,6 +296,40 @@ def test_missing_batch_statistics_are_undecided(world: World) -> None:
     found = find(world(change=lambda runs: runs.assign(final_train_error_batchstats=None)), "not_statistics")
     assert found.status is U and "0 of at least 3 seeds" in found.sentence
     assert "trainer.batchstats_every" in found.command
+
+
+# not_budget
+
+
+def with_budget(steps: int, cells: Mapping[Cell, Any]) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """The study's runs, and the same ones with another budget and these errors."""
+
+    def change(runs: pd.DataFrame) -> pd.DataFrame:
+        keys = zip(runs["connection"], runs["depth"], runs["seed"], strict=True)
+        errors = [cells[c, d][s] for c, d, s in keys]
+        longer = runs.assign(run_id=runs["run_id"] + "-longer", final_train_error=errors, setting=f"steps={steps}")
+        longer = longer.assign(**{"trainer.steps": steps, "final_step": steps})
+        return pd.concat([runs, longer], ignore_index=True)
+
+    return change
+
+
+def budget_claim(evidence: Evidence) -> Claim:
+    return next(c for c in evidence.claims if c.id == "not_budget" and c.setting == "all")
+
+
+def test_not_budget(world: World) -> None:
+    found = budget_claim(world(change=with_budget(240, CURED | {("plain", 16): BAD / 2})))
+    expected = stats.ttest_rel(BAD / 2, GOOD).confidence_interval(0.95)
+    assert found.status is S and found.shown is not None and "240 steps" in found.shown.label
+    assert (found.shown.low, found.shown.high) == (
+        pytest.approx(100 * expected.low),
+        pytest.approx(100 * expected.high),
+    )
+    assert budget_claim(world(change=with_budget(240, CURED | {("plain", 16): GOOD}))).status is C
+    assert budget_claim(world(change=with_budget(240, CURED | {("plain", 16): WIDE}))).status is U
+    near = budget_claim(world(change=with_budget(90, CURED)))
+    assert near.status is N and "trainer.steps=60,120,240" in near.command and "study=depth_budget" in near.command
 
 
 # signal and scales

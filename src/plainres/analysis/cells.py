@@ -114,10 +114,10 @@ class Cells:
         label = f"{connection}: depth {depth} − depth {first}"
         return self._compare(name, part, label, depth, both, [connection], confidence)
 
-    def gap(self, name: str, part: Part, connection: str, depth: int, confidence: float) -> Comparison:
-        """Error of plain minus that of the connection at one depth."""
+    def gap(self, name: str, part: Part, connection: str, depth: int, confidence: float, where: str = "") -> Comparison:
+        """Error of plain minus that of the connection at one depth; ``where`` goes into its label."""
         both = self._pairs(self._across_arms, (PLAIN, depth), (connection, depth))
-        label = f"plain − {connection} at depth {depth}"
+        label = f"plain − {connection} at depth {depth}{where}"
         return self._compare(name, part, label, depth, both, [PLAIN, connection], confidence)
 
     def rise_of(self, series: str, name: str, part: Part, depth: int, confidence: float) -> Comparison:

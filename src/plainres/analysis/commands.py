@@ -55,8 +55,10 @@ def run_command(
     first, last = int(grid["seed"][0]), int(grid["seed"][-1])
     if len(grid["seed"]) == last - first + 1 > LISTED_SEEDS:
         parts[2] = f"'seed=range({first},{last + 1})'"
-    parts += [*_settings(runs, names), *([extra] if extra else []), f"study={study}"]
-    many = "-m " if any(len(values) > 1 for values in grid.values()) else ""
+    said = extra.partition("=")[0]
+    kept = [text for text in _settings(runs, names) if not text.startswith(f"{said}=")]
+    parts += [*kept, *([extra] if extra else []), f"study={study}"]
+    many = "-m " if "," in extra or any(len(values) > 1 for values in grid.values()) else ""
     return f"python -m run {many}{' '.join(parts)}"
 
 

@@ -12,6 +12,7 @@ from plainres.analysis.claims import Claim, unplanned
 from plainres.analysis.comparable import comparable
 from plainres.analysis.conclusion import Conclusion, conclude
 from plainres.analysis.declared import Declaration
+from plainres.analysis.evidence_budget import larger_budgets, not_budget
 from plainres.analysis.evidence_errors import cured, degradation, not_overfitting, not_statistics
 from plainres.analysis.evidence_inside import scales, signal
 from plainres.analysis.rules import RULES
@@ -54,34 +55,47 @@ def gather(
     """
     claims: list[Claim] = []
     conclusions: list[Conclusion] = []
-    for setting in sorted(runs["setting"].unique()):
-        cells = Cells.of(runs, str(setting))
+    all_cells = {str(setting): Cells.of(runs, str(setting)) for setting in sorted(runs["setting"].unique())}
+    budgets = larger_budgets(runs)
+    for setting, cells in all_cells.items():
+        larger = [all_cells[name] for name in budgets[setting]]
         shared = [
             _with_sensitivity(cells, lambda c: degradation(study, c)),
             _with_sensitivity(cells, lambda c: not_overfitting(study, c)),
         ]
         mine = list(shared)
         for connection in cells.connections or [""]:
-            own = _of_connection(study, cells, connection, audit, measured[str(setting)])
+            own = _of_connection(study, cells, connection, audit, measured[setting], larger)
             mine += own
-            label = declared.get(str(setting), {}).get(connection)
+            label = declared.get(setting, {}).get(connection)
             conclusions.append(conclude(cells, connection, [*shared, *own], label))
         claims += sorted(mine, key=lambda c: ORDER.index(c.id))
     return Evidence(claims, conclusions)
 
 
 def _of_connection(
-    study: str, cells: Cells, connection: str, audit: "pd.DataFrame", measured: "pd.DataFrame"
+    study: str,
+    cells: Cells,
+    connection: str,
+    audit: "pd.DataFrame",
+    measured: "pd.DataFrame",
+    larger: list[Cells],
 ) -> list[Claim]:
     found = [comparable(study, cells, connection, audit)]
     if connection:
         found.append(_with_sensitivity(cells, lambda c: cured(study, c, connection)))
     found.append(_with_sensitivity(cells, lambda c: not_statistics(study, c, connection)))
     if connection:
+        found.append(_with_sensitivity(cells, lambda c: not_budget(study, c, connection, _alike(cells, c, larger))))
         found.append(_with_sensitivity(cells, lambda c: signal(study, c, connection, measured)))
         found.append(_with_sensitivity(cells, lambda c: scales(study, c, connection, measured)))
         found += [unplanned(name, cells.setting, connection) for name in UNPLANNED]
     return found
+
+
+def _alike(cells: Cells, asked: Cells, larger: list[Cells]) -> list[Cells]:
+    """The larger budgets, without diverged runs where those are asked for."""
+    return larger if asked is cells else [more.without_diverged() for more in larger]
 
 
 def _with_sensitivity(cells: Cells, make: Callable[[Cells], Claim]) -> Claim:

@@ -122,7 +122,7 @@ def cured(study: str, cells: Cells, connection: str) -> Claim:
         command = more_depths(study, cells, cells.depths(PLAIN), connection)
         return not_tested("cured", setting, connection, words, command)
     if onset is None:
-        return _without_onset("cured", study, cells, connection)
+        return without_onset("cured", study, cells, connection)
     beyond = [d for d in cells.depths(PLAIN) if d >= onset]
     comparisons = made(
         [_gap(cells, connection, d) for d in beyond] + [_own_rise(cells, connection, d) for d in own[1:]]
@@ -145,7 +145,7 @@ def cured(study: str, cells: Cells, connection: str) -> Claim:
     )
 
 
-def _without_onset(id_: str, study: str, cells: Cells, connection: str) -> Claim:
+def without_onset(id_: str, study: str, cells: Cells, connection: str) -> Claim:
     """A claim about the degradation of plain, where none is established: undecided as that, or nothing to test."""
     setting, rises, depths = cells.setting, cells.plain_rises, cells.depths(PLAIN)
     if not rises:
@@ -195,7 +195,7 @@ def not_statistics(study: str, cells: Cells, connection: str) -> Claim:
     plain_rises = cells.plain_rises
     onset = onset_of(plain_rises)
     if onset is None:
-        return _without_onset("not_statistics", study, cells, connection)
+        return without_onset("not_statistics", study, cells, connection)
     depths = [c.depth for c in plain_rises if c.depth >= onset]
     makers: list[Make] = []
     for series in SERIES:

@@ -3,7 +3,7 @@
 Printed with each claim in evidence.json and as a table in docs/evidence.md (a test holds them equal).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -67,14 +67,15 @@ class Rule:
         statement: the claim in words.
         parts: its comparisons by name; all parts must be supported (degradation: at one depth at least).
         rests_on: the rows of a study that decide it.
-        command: what would test it where those rows are missing; "" if any depth sweep does.
+        command: what tests it, for the default networks; a claim names the one for its own study.
+        planned: the sweep that is to test it and that this version does not have; then there is no command.
     """
 
     statement: str
     parts: dict[str, Part]
     rests_on: str
     command: str = "python -m run +sweep=depth"
-    planned: str = field(default="")  # a sweep that this version does not have yet
+    planned: str = ""
 
 
 RULES: dict[str, Rule] = {
@@ -120,14 +121,15 @@ RULES: dict[str, Rule] = {
     ),
     "not_budget": Rule(
         "The gap is not only slower training: it is there at a larger budget too.",
-        {"gap": Part("error of plain − of the connection at 2 and 4 × the steps", POINTS, 1.0, Direction.ABOVE)},
-        "runs with 1, 2 and 4 × the steps, each with a schedule of its own",
-        planned="+sweep=budget",
+        {"gap": Part("error of plain − of the connection, longer runs", POINTS, 1.0, Direction.ABOVE, floor=True)},
+        "final train_error (train_loss) of runs with at least 2 × the steps, each with a schedule of its own",
+        "python -m run -m depth=10,50 connection=plain,residual seed=0,1,2 trainer.steps=600,1200,2400 study=budget",
     ),
     "not_tuning": Rule(
         "The gap is not one learning rate's: it is there at each arm's own best learning rate too.",
         {"gap": Part("training error of plain − of the connection, each at its best", POINTS, 1.0, Direction.ABOVE)},
         "runs at several learning rates, chosen on seeds that the comparison does not use",
+        command="",
         planned="+sweep=learning_rate",
     ),
     "signal": Rule(
@@ -160,12 +162,14 @@ RULES: dict[str, Rule] = {
         "same direction.",
         {"loss": Part("log10 training loss, branch at full scale − at zero", DECADES, 0.301, Direction.ABOVE)},
         "runs with several initial scales of the branch, where the residual arm is not on the floor of 0",
+        command="",
         planned="+sweep=init_ablation",
     ),
     "solution_exists": Rule(
         "The deep plain network can represent what the shallow one has learned.",
         {"error": Part("training error of the constructed network − of its source", POINTS, 0.1, Direction.WITHIN)},
         "deep plain networks built from trained shallow ones by inserting identity blocks",
+        command="",
         planned="+sweep=construction",
     ),
 }  # fmt: skip

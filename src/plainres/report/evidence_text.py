@@ -114,13 +114,13 @@ def _matrix_table(result: "ReportResult") -> str:
 
 def rule_table() -> Iterator[str]:
     """``RULES`` as a Markdown table; docs/evidence.md holds the same one."""
-    yield "| claim | says | effect | holds if the whole interval is | rests on |"
-    yield "| --- | --- | --- | --- | --- |"
+    yield "| claim | says | effect | holds if the whole interval is | rests on | tested by |"
+    yield "| --- | --- | --- | --- | --- | --- |"
     for id_, rule in RULES.items():
+        tested_by = f"`{rule.command}`" if rule.command else f"{rule.planned}, which this version does not have"
         for i, part in enumerate(rule.parts.values()):
-            first = [id_, rule.statement] if i == 0 else ["", ""]
-            last = rule.rests_on if i == 0 else ""
-            yield f"| {' | '.join([*first, part.effect.replace('|', '∣'), _margin_words(part), last])} |"
+            first, last = ([id_, rule.statement], [rule.rests_on, tested_by]) if i == 0 else (["", ""], ["", ""])
+            yield f"| {' | '.join([*first, part.effect.replace('|', '∣'), _margin_words(part), *last])} |"
 
 
 def _margin_words(part: Part) -> str:
