@@ -100,12 +100,10 @@ def not_tested(id_: str, setting: str, connection: str, sentence: str, command: 
 
 
 def unplanned(id_: str, setting: str, connection: str) -> Claim:
-    """A claim whose sweep is not in this version."""
+    """A claim whose sweep is not in this version: there is no command yet, only the sweep's name."""
     rule = RULES[id_]
-    words = f"Not tested. It needs {rule.rests_on}. No sweep of this version makes them."
-    return not_tested(
-        id_, setting, connection, words, f"python -m run {rule.planned} (a sweep that this version does not have)"
-    )
+    words = f"Not tested: it needs {rule.rests_on}. No sweep of this version makes them; `{rule.planned}` is to."
+    return not_tested(id_, setting, connection, words, "")
 
 
 def undecided_words(comparisons: Sequence[Comparison]) -> str:

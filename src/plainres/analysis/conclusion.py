@@ -82,7 +82,7 @@ def conclude(cells: Cells, connection: str, claims: Sequence[Claim], declared: D
     label = f"{connection} ({declared.mark})" if declared and declared.mark else connection
     depths = sorted(int(d) for d in cells.runs["depth"].unique())
     provisional = " (provisional: runs are missing or unfinished)" if status["comparable"] is U else ""
-    shown = f"With {where(cells.runs)}: {_what(row.id, label, depths, by_id)}{provisional}."
+    shown = f"In this setting ({where(cells.runs)}) {_what(row.id, label, depths, by_id)}{provisional}."
     return Conclusion(cells.setting, connection, row.id, shown, _not_shown(row.id, label, status))
 
 
@@ -129,7 +129,7 @@ def where(runs: "pd.DataFrame") -> str:
     row: dict[Any, Any] = runs.iloc[0].to_dict()
     norm = "no norm" if row["model.norm"] == "none" else f"{row['model.norm']} norm"
     choices = f"{row['model.init']} init, {row['model.activation']}, {norm}"
-    model = f"{row['model.name']} of width {row['model.width']} ({choices})"
+    model = f"{row['model.name']} of width {row['model.width']} with {choices}"
     optimizer = f"{row['optimizer.name']} at learning rate {row['optimizer.lr']:g}"
     batch = f"{row['trainer.steps']} steps of {row['trainer.batch']} examples"
-    return f"{model} on {row['data.name']}, {optimizer}, {batch}, {runs['seed'].nunique()} seeds"
+    return f"{model}; data {row['data.name']}; {optimizer}, {batch}, {runs['seed'].nunique()} seeds"
