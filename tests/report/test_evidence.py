@@ -91,15 +91,6 @@ def test_a_clear_study(tmp_path: Path) -> None:
     assert set(degradation["run_ids"]) <= set(origin["run_ids"])
 
 
-def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    study = FakeStudy(depths=DEPTHS, seeds=SEEDS, steps=60, probes=False).write(tmp_path)
-    pages = []
-    for _ in range(2):
-        build_report(study)
-        pages.append([(study / "report" / f"evidence.{ending}").read_bytes() for ending in ("json", "md")])
-    assert pages[0] == pages[1]
-
-
 @pytest.mark.parametrize("arm", ["plain", "residual"])
 def test_one_arm_missing(tmp_path: Path, arm: str) -> None:
     found = evidence_of(tmp_path, connections=(arm,))

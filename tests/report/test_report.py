@@ -50,9 +50,9 @@ def test_whole_report_without_the_training_side(tmp_path: Path) -> None:
 def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     study = SMALL.write(tmp_path)
     first = build_report(study)
-    kept = digest(study / "report", ".csv", ".md", ".pdf", ".png")
+    kept = digest(study / "report", ".csv", ".json", ".md", ".pdf", ".png")
     build_report(study)
-    assert digest(study / "report", ".csv", ".md", ".pdf", ".png") == kept
+    assert digest(study / "report", ".csv", ".json", ".md", ".pdf", ".png") == kept
     assert len(first.figures) == 2 and len(first.skipped) == 9
 
 
