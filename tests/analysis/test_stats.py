@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from plainres.analysis.stats import Flag, interval
+from plainres.analysis.stats import Flag, bounds, count_p, estimate, holm, interval, needed_n, p_value
 
 N = 1437
 
@@ -61,3 +61,47 @@ def test_one_value_has_no_interval() -> None:
 def test_no_value_is_null() -> None:
     found = interval([], N)
     assert (found.n, found.mean, found.low, found.high, found.flag) == (0, None, None, None, Flag.NO_VALUE)
+
+
+def test_a_corrected_level_is_a_wider_interval() -> None:
+    values = [0.61, 0.65, 0.70, 0.66, 0.58]
+    found = interval(values, N, 1 - 0.05 / 3)
+    low, high = stats.t.interval(1 - 0.05 / 3, df=4, loc=np.mean(values), scale=stats.sem(values))
+    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_arrays_and_single_studies_agree() -> None:
+    values = np.random.default_rng(0).normal(0.3, 0.1, (4, 3, 5))
+    values[0, 0] = 0.25
+    found = bounds(values, 1 / N, 0.99)
+    for index in np.ndindex(4, 3):
+        one = interval(values[index], N, 0.99)
+        assert (one.mean, one.low, one.high) == (found.mean[index], found.low[index], found.high[index])
+    assert found.no_spread.sum() == 1 and found.high[0, 0] == pytest.approx(0.25 + 1 / N)
+
+
+def test_p_value_is_scipys() -> None:
+    values = [0.61, 0.65, 0.70, 0.66, 0.58]
+    assert p_value(estimate(values, 0.001), 0.6) == pytest.approx(stats.ttest_1samp(values, 0.6).pvalue)
+    assert p_value(estimate([0.5, 0.5], 0.001), 0.6) is None
+    assert p_value(estimate([0.5], 0.001), 0.6) is None
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.02, None]) == [pytest.approx(0.04), None]
+    assert holm([0.9, 0.8]) == [1.0, 1.0] and holm([]) == []
+
+
+def test_needed_n_is_the_least_that_is_narrow_enough() -> None:
+    n = needed_n(distance=1.0, sd=1.0, confidence=0.95)
+    assert n is not None and n > 3
+    assert stats.t.ppf(0.975, n - 1) / math.sqrt(n) < 1 <= stats.t.ppf(0.975, n - 2) / math.sqrt(n - 1)
+    assert needed_n(1e-6, 1.0, 0.95) is None
+
+
+@pytest.mark.parametrize("table", [(3, 3, 0, 3), (4, 5, 1, 5), (2, 10, 2, 10), (0, 4, 0, 4)])
+def test_counts_are_fishers_exact_test(table: tuple[int, int, int, int]) -> None:
+    failed, n, other, n_other = table
+    expected = stats.fisher_exact([[failed, n - failed], [other, n_other - other]], alternative="greater").pvalue
+    assert count_p(*table) == pytest.approx(expected)

@@ -13,9 +13,10 @@ from matplotlib.text import Text
 
 from fake_study import FakeStudy
 from plainres.analysis.curves import curves
-from plainres.analysis.degradation import judge, usable
+from plainres.analysis.degradation import judge
 from plainres.analysis.inside import Inside
 from plainres.analysis.load import load_study
+from plainres.analysis.results import usable
 from plainres.figures import axes
 from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
 from plainres.figures.save import Drawn, NothingToDraw, save, styled

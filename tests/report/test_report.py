@@ -17,6 +17,7 @@ from plainres.report.build import ReportResult, build_report, slug
 from plainres.report.terminal import make_console, print_report
 from plainres.store import Status
 
+FILES = {"degradation.csv", "runs.csv", "audit.csv", "summary.md", "evidence.json", "evidence.md", "figures"}
 SMALL = FakeStudy(depths=(4, 8), seeds=(0, 1), steps=60, probes=False)
 
 
@@ -41,7 +42,7 @@ def test_whole_report_without_the_training_side(tmp_path: Path) -> None:
     assert done.stderr == "" and "onset of degradation" in done.stdout
     assert max(len(line.rstrip()) for line in done.stdout.splitlines() if line.lstrip().startswith("8 ")) <= 100
     report = study / "report"
-    assert {p.name for p in report.iterdir()} == {"degradation.csv", "runs.csv", "audit.csv", "summary.md", "figures"}
+    assert {p.name for p in report.iterdir()} == FILES
     figures = {p.name for p in (report / "figures").iterdir()}
     assert len(figures) == 3 * 11 and "training_curves.pdf" in figures
 
@@ -49,9 +50,9 @@ def test_whole_report_without_the_training_side(tmp_path: Path) -> None:
 def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     study = SMALL.write(tmp_path)
     first = build_report(study)
-    kept = digest(study / "report", ".csv", ".md", ".pdf", ".png")
+    kept = digest(study / "report", ".csv", ".json", ".md", ".pdf", ".png")
     build_report(study)
-    assert digest(study / "report", ".csv", ".md", ".pdf", ".png") == kept
+    assert digest(study / "report", ".csv", ".json", ".md", ".pdf", ".png") == kept
     assert len(first.figures) == 2 and len(first.skipped) == 9
 
 
@@ -128,6 +129,17 @@ def test_terminal_table(tmp_path: Path) -> None:
     assert "6 complete, 1 diverged, 1 failed" in text
     assert "2 (1 div)" in text and "+89.77 (n = 1)" in text and "…" not in text
     assert "seconds, summed over runs: train" in text
+    assert "the runs do not decide whether plain networks train worse" in text
+    assert "degradation       undecided" in text and "effect [interval]" in text
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_terminal_of_several_connections_has_a_line_for_each(tmp_path: Path) -> None:
+    study = FakeStudy(depths=(4, 8), connections=("plain", "residual", "highway"), seeds=(0,), steps=60, probes=False)
+    lines = terminal_text(build_report(study.write(tmp_path))).splitlines()
+    (head,) = [line for line in lines if "not_overfitting" in line and "comparable" in line and "|" not in line]
+    (mine,) = [line for line in lines if line.startswith(" highway ")]
+    assert mine.split()[1] == "yes" and mine[head.index("degradation")] == "?"
 
 
 def test_unwritable_report_is_one_line(tmp_path: Path) -> None:

@@ -4,22 +4,23 @@ Differences are paired by seed: two runs are compared only if ``match`` finds th
 field but the one under study, so that learning rates or budgets mixed in one study never meet.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from plainres.analysis.cells import RISE, Cells
+from plainres.analysis.compare import Comparison
+from plainres.analysis.results import METRICS, grouped, reasons, split_usable
+from plainres.analysis.rules import ClaimStatus
 from plainres.analysis.settings import PLAIN, arm_order
 from plainres.analysis.stats import Estimate, interval
-from plainres.pair import match
-from plainres.store import FINISHED, Status
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MARGIN = 0.01  # one percentage point: less than that is not called degradation
+MARGIN = RISE.margin / 100  # as a fraction: less than that is not called degradation
 CELL = ["setting", "depth", "connection"]
 COUNTS = ["n", "n_diverged", "n_left_out"]
-METRICS = {"train_error": "num_train", "val_error": "num_val"}  # the error, and the N it is counted on
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Verdict:
 
     Attributes:
         table: one row per setting, depth and connection (degradation.csv). Errors and differences are fractions.
-        onsets: one row per setting and connection: the least depth whose degradation interval lies wholly
-            above ``MARGIN``, and the same in words.
+        onsets: one row per setting and connection: the least depth whose degradation interval, corrected for
+            the number of depths, lies wholly above ``MARGIN``, and the same in words.
         left_out: the runs that are not used, or used without a partner, and why.
     """
 
@@ -40,33 +41,10 @@ class Verdict:
 
 def judge(runs: "pd.DataFrame") -> Verdict:
     """Compute the verdict from the table of runs. Runs that diverged enter at chance level."""
-    used, left_out = _usable(runs)
-    across_depth = used.assign(group=match(used, ["depth"]).groups if len(used) else None)
-    across_arms = used.assign(group=match(used, ["connection"]).groups if len(used) else None)
+    used, left_out = split_usable(runs)
+    across_depth, across_arms = grouped(used, ["depth"]), grouped(used, ["connection"])
     table = _table(runs, across_depth, across_arms)
-    return Verdict(table, _onsets(table), _with_partnerless(left_out, across_arms))
-
-
-def usable(runs: "pd.DataFrame") -> "pd.DataFrame":
-    """The finished runs, with ``train_error`` and ``val_error`` (chance level if ``diverged``)."""
-    return _usable(runs)[0]
-
-
-def _usable(runs: "pd.DataFrame") -> tuple["pd.DataFrame", "pd.DataFrame"]:
-    """Finished runs with their errors, and the rest with the reason."""
-    diverged = runs["status"] == Status.DIVERGED
-    errors = {m: runs[f"final_{m}"].where(~diverged, runs["chance_error"]).astype(float) for m in METRICS}
-    runs = runs.assign(diverged=diverged, **errors)
-    finished = runs["status"].isin([str(s) for s in FINISHED])
-    has_value = runs[[*METRICS, *METRICS.values()]].notna().all(axis=1)
-    why = runs["status"].map(lambda status: f"{status}: has no result at the budget")
-    why = why.where(~finished, "run.json holds no final error, chance level or number of examples")
-    used = finished & has_value
-    return runs[used], _reasons(runs[~used], why[~used])
-
-
-def _reasons(runs: "pd.DataFrame", why: "pd.Series[str] | str") -> "pd.DataFrame":
-    return runs[["name", "setting", "depth", "connection", "seed", "status"]].assign(why=why)
+    return Verdict(table, _onsets(runs, table), _with_partnerless(left_out, across_arms))
 
 
 def _with_partnerless(left_out: "pd.DataFrame", used: "pd.DataFrame") -> "pd.DataFrame":
@@ -78,7 +56,7 @@ def _with_partnerless(left_out: "pd.DataFrame", used: "pd.DataFrame") -> "pd.Dat
     if len(paired_groups):  # a study of plain networks alone lacks no partner
         alone = pd.concat([alone, used[(used["connection"] == PLAIN) & ~used["group"].isin(paired_groups)]])
     why = "counts in its own mean; no finished run of the other arm to pair it with"
-    both = pd.concat([left_out, _reasons(alone, why)])
+    both = pd.concat([left_out, reasons(alone, why)])
     return both.sort_values(["setting", "depth", "connection", "seed", "name"], ignore_index=True)
 
 
@@ -148,32 +126,37 @@ def _nothing(prefix: str, why: str) -> dict[str, Any]:
     return {f"{prefix}_n": 0, f"{prefix}_flag": why}
 
 
-def _onsets(table: "pd.DataFrame") -> "pd.DataFrame":
+def _onsets(runs: "pd.DataFrame", table: "pd.DataFrame") -> "pd.DataFrame":
     import pandas as pd
 
     columns = ["setting", "connection", "onset_depth", "verdict"]
     rows = []
     for setting, part in table.groupby("setting"):
+        cells = Cells.of(runs, str(setting))
         for connection in arm_order(part["connection"]):
-            depth, words = _onset(part[part["connection"] == connection])
+            depth, words = onset_in_words(cells.rises(connection))
             rows.append({"setting": setting, "connection": connection, "onset_depth": depth, "verdict": words})
     return pd.DataFrame(rows, columns=columns).astype({"onset_depth": "Int64"})
 
 
-def _onset(arm: "pd.DataFrame") -> tuple[int | None, str]:
-    """Onset depth of one connection, and in words; ``arm`` is sorted by depth.
+def onset_of(comparisons: Sequence[Comparison]) -> int | None:
+    """The least depth whose corrected interval lies wholly above the margin."""
+    return next((c.depth for c in comparisons if c.status is ClaimStatus.SUPPORTED), None)
+
+
+def onset_in_words(comparisons: Sequence[Comparison]) -> tuple[int | None, str]:
+    """Onset depth of one connection, and the same in words.
 
     Not to find degradation is a result only where the interval excludes it: wholly at or below the margin.
     """
-    deeper = arm[arm["degradation_from_depth"].notna()]
-    if deeper.empty:
+    if not comparisons:
         return None, "undecided: one depth only"
-    over = deeper["degradation_low"] > MARGIN
-    open_ = ~over & ~(deeper["degradation_high"] <= MARGIN)  # also where there is no interval
-    onset = int(deeper.loc[over, "depth"].iloc[0]) if over.any() else None
-    unknown = [str(d) for d in deeper.loc[open_, "depth"] if onset is None or d < onset]
+    onset = onset_of(comparisons)
+    open_ = [c for c in comparisons if c.status is ClaimStatus.UNDECIDED and (onset is None or c.depth < onset)]
+    unknown = ", ".join(str(c.depth) for c in open_)
     if onset is not None:
-        return onset, f"degrades from depth {onset}" + (f" (undecided: {', '.join(unknown)})" if unknown else "")
+        return onset, f"degrades from depth {onset}" + (f" (undecided: {unknown})" if unknown else "")
     if unknown:
-        return None, f"undecided at depth {', '.join(unknown)}: the interval holds the margin, or n < 2"
-    return None, f"no degradation up to depth {deeper['depth'].iloc[-1]}"
+        why = "; ".join(dict.fromkeys(c.why for c in open_))
+        return None, f"undecided at depth {unknown}: {why}"
+    return None, f"no degradation up to depth {comparisons[-1].depth}"

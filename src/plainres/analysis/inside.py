@@ -51,6 +51,18 @@ class Inside:
         rows = self._rows(metric)
         return maps(rows[rows["depth"].isin(self._deepest)])
 
+    def at_start(self, metric: str) -> "pd.DataFrame":
+        """Rows of a metric at each run's first probed step."""
+        return self._at(metric, {key: steps[0] for key, steps in self._probed.items()})
+
+    def at_end(self, metric: str) -> "pd.DataFrame":
+        """Rows of a metric at each run's last probed step with at least ``SLOW`` of the peak learning rate."""
+        return self._at(metric, {key: steps[-1] for key, steps in self._moving.items()})
+
+    def _at(self, metric: str, steps: dict[str, int]) -> "pd.DataFrame":
+        rows = self._layers[self._layers["metric"] == metric]
+        return rows[rows["step"] == rows["run_id"].map(steps).astype(float)]
+
     def _rows(self, metric: str) -> "pd.DataFrame":
         rows = self._layers[self._layers["metric"] == metric]
         if metric != UPDATE:

@@ -13,7 +13,9 @@ from plainres.store import RunFolder, Study
 if TYPE_CHECKING:
     import pandas as pd
 
-FINAL = ("step", "train_error", "train_loss", "train_error_batchstats", "val_error", "val_loss")
+FINAL = (
+    "step", "train_error", "train_loss", "train_error_batchstats", "train_error_running", "val_error", "val_loss"
+)  # fmt: skip
 SECONDS = ("train", "evaluation", "probes", "store", "tracker", "total")
 ENVIRONMENT = ("commit", "dirty_hash", "code_hash", "device_kind", "device_name", "threads", "precision")
 

@@ -5,6 +5,8 @@
         runs.csv          one row per run
         audit.csv         one row per matched pair
         summary.md        the result in words, and how it was computed
+        evidence.json     the verdict, and every claim with its interval, rule, runs and status
+        evidence.md       the same for a reader
         figures/          PDF, PNG and the CSV each figure drew
 
 Every file is replaced as a whole. The CSVs have equal bytes for equal runs.
@@ -21,16 +23,22 @@ from typing import TYPE_CHECKING
 from plainres.analysis.audit import audit_table
 from plainres.analysis.curves import curves
 from plainres.analysis.declared import Declaration, declarations
-from plainres.analysis.degradation import Verdict, judge, usable
+from plainres.analysis.degradation import Verdict, judge
+from plainres.analysis.evidence import Evidence, gather
 from plainres.analysis.inside import Inside
+from plainres.analysis.inside_values import METRICS as CLAIM_METRICS
+from plainres.analysis.inside_values import measured
 from plainres.analysis.load import LoadedStudy, identity_names, load_study
+from plainres.analysis.results import usable
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.errors import UserError
 from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
 from plainres.figures.save import NothingToDraw, csv_bytes, save
+from plainres.report.evidence import evidence_document
+from plainres.report.evidence_text import evidence_text
 from plainres.report.summary import summary_text
 from plainres.rows import TABLES
-from plainres.store import FINISHED, write_atomic
+from plainres.store import FINISHED, write_atomic, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +55,7 @@ class ReportResult:
         verdict: degradation table, onset depths, runs left out.
         audit: the table of audit.csv.
         declared: for each setting, what its connections declare; those that declare nothing are absent.
+        evidence: the claims and what they add up to.
         folder: where the report is.
         figures: names of the figures written, without suffix.
         skipped: (figure, reason) for each figure that the study has no data for.
@@ -59,6 +68,7 @@ class ReportResult:
     audit: "pd.DataFrame"
     declared: dict[str, dict[str, Declaration]]
     folder: Path
+    evidence: Evidence = field(default_factory=lambda: Evidence([], []))
     figures: list[str] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -85,9 +95,11 @@ def build_report(path: str | Path, echo: Echo = lambda line: None) -> ReportResu
     try:
         result.folder.mkdir(parents=True, exist_ok=True)
         _write_tables(result)
-        for setting, runs in loaded.runs.groupby("setting"):
-            _draw(result, str(setting), runs)
+        numbers = {str(key): _draw(result, str(key), runs) for key, runs in loaded.runs.groupby("setting")}
         _remove_stale(result)
+        result.evidence = gather(loaded.study.name, loaded.runs, audit, declared, numbers)
+        write_json(result.folder / "evidence.json", evidence_document(result))
+        write_atomic(result.folder / "evidence.md", evidence_text(result).encode())
         write_atomic(result.folder / "summary.md", summary_text(result).encode())
     except OSError as error:
         reason = error.strerror or str(error)
@@ -127,10 +139,14 @@ def _cell_text(value: object) -> object:
     return json.dumps(value) if isinstance(value, list | float) else value
 
 
-def _draw(result: ReportResult, setting: str, runs: "pd.DataFrame") -> None:
-    """Draw every figure of one setting; with several settings each has its name in the file names."""
+def _draw(result: ReportResult, setting: str, runs: "pd.DataFrame") -> "pd.DataFrame":
+    """Draw every figure of one setting; with several settings each has its name in the file names.
+
+    Returns:
+        What the claims need of the same layer tables (``inside_values.measured``), which are large and read once.
+    """
     used = usable(runs)
-    inside = Inside(result.loaded, runs, METRICS)
+    inside = Inside(result.loaded, runs, list(dict.fromkeys([*METRICS, *CLAIM_METRICS])))
     drawn_curves, problems = curves(result.loaded, runs)
     result.problems = list(dict.fromkeys(result.problems + problems + inside.problems))
     table = result.verdict.table
@@ -142,6 +158,7 @@ def _draw(result: ReportResult, setting: str, runs: "pd.DataFrame") -> None:
             result.figures.append(f"{name}{suffix}")
         except NothingToDraw as nothing:
             result.skipped.append((f"{name}{suffix}", str(nothing)))
+    return measured(inside)
 
 
 def slug(setting: str) -> str:

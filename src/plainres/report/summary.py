@@ -7,6 +7,7 @@ from plainres.analysis.audit import audit_in_words
 from plainres.analysis.declared import Declaration, declared_lines
 from plainres.analysis.degradation import MARGIN
 from plainres.analysis.inside import SLOW
+from plainres.analysis.rules import FLOOR_MARGIN, MIN_N
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.report.numbers import Row, difference_text, error_text, seconds_line, status_counts, verdict_lines
 
@@ -35,7 +36,10 @@ METHOD = f"""\
   included; the number of pairs stands in brackets.
 - A run that diverged counts as an error at chance level.
 - Onset = the least depth whose degradation interval lies wholly above a margin of {100 * MARGIN:g} percentage
-  point. "No degradation" = all intervals lie wholly at or below it; else the study is undecided.
+  point. "No degradation" = all intervals lie wholly at or below it; else the study is undecided. These intervals are
+  wider than those of the table: all depths of a connection hold together with 95 % (Bonferroni), from {MIN_N} seeds on.
+  Where no run errs on more than one example, training loss decides, with a margin of a factor of {10**FLOOR_MARGIN:g}.
+  evidence.md has these intervals.
 - Figures of the inside: geometric means over seeds of complete and diverged runs. Update
   ratios are shown up to the last probe step with at least {100 * SLOW:g} % of the peak learning rate."""
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from plainres.analysis.declared import Declaration, declared_lines
 from plainres.analysis.settings import ONLY_SETTING, PLAIN, arm_order
 from plainres.analysis.stats import Flag
+from plainres.report.evidence import verdict_sentences
+from plainres.report.evidence_text import evidence_table
 from plainres.report.numbers import MANY, Row, difference_text, error_text, seconds_line, status_counts, verdict_lines
 
 if TYPE_CHECKING:
@@ -30,17 +32,28 @@ def make_console(**options: object) -> "Console":
 
 def print_report(result: "ReportResult", console: "Console | None" = None) -> None:
     """Print the result of a study: one table per setting and arm, then onsets, counts, problems and paths."""
-    from rich.measure import Measurement
-
     console = console or make_console()
     for table in result_tables(result):
-        if not console.is_terminal:  # a file or a pipe has no edge to wrap at
-            console.width = max(
-                WIDTH, Measurement.get(console, console.options.update(max_width=10_000), table).maximum
-            )
-        console.print(table)
+        _print_wide(console, table)
+    for line in evidence_lines(result):
+        console.print(line, markup=False, soft_wrap=True)
+    if result.verdict.table["n"].sum():
+        _print_wide(console, evidence_table(result))
     for line in closing_lines(result):
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _print_wide(console: "Console", table: "Table") -> None:
+    from rich.measure import Measurement
+
+    if not console.is_terminal:  # a file or a pipe has no edge to wrap at
+        console.width = max(WIDTH, Measurement.get(console, console.options.update(max_width=10_000), table).maximum)
+    console.print(table)
+
+
+def evidence_lines(result: "ReportResult") -> list[str]:
+    """The verdict in two sentences; nothing while no run has ended."""
+    return verdict_sentences(result) if result.verdict.table["n"].sum() else []
 
 
 def result_tables(result: "ReportResult") -> "list[Table]":
@@ -125,7 +138,9 @@ def closing_lines(result: "ReportResult") -> list[str]:
     if not table["n"].sum():
         lines.append("no run is complete or diverged yet: there is no result to show")
     lines += _missing(result)
-    lines.append(f"tables:  {result.folder}/degradation.csv, runs.csv, audit.csv, summary.md")
+    lines.append(
+        f"tables:  {result.folder}/degradation.csv, runs.csv, audit.csv, summary.md, evidence.md, evidence.json"
+    )
     lines.append(f"figures: {result.folder}/figures ({len(result.figures)} as PDF, PNG and CSV)")
     lines.append(seconds_line(runs, result.seconds))
     return lines

@@ -1,0 +1,111 @@
+"""The chain of evidence of a study: every claim of ``rules.RULES``, for each setting and connection, and the verdict.
+
+Pure functions of tables: nothing is read here, and nothing is trained.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from plainres.analysis.cells import Cells
+from plainres.analysis.claims import Claim, unplanned
+from plainres.analysis.comparable import comparable
+from plainres.analysis.conclusion import Conclusion, conclude
+from plainres.analysis.declared import Declaration
+from plainres.analysis.evidence_budget import larger_budgets, not_budget
+from plainres.analysis.evidence_errors import cured, degradation, not_overfitting, not_statistics
+from plainres.analysis.evidence_inside import scales, signal
+from plainres.analysis.rules import RULES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ORDER = list(RULES)
+UNPLANNED = [name for name, rule in RULES.items() if rule.planned]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a study's files decide.
+
+    Attributes:
+        claims: by setting, then in the order of ``RULES``, then by connection.
+        conclusions: one for each setting and connection (connection "" where a setting holds plain alone).
+    """
+
+    claims: list[Claim]
+    conclusions: list[Conclusion]
+
+
+def gather(
+    study: str,
+    runs: "pd.DataFrame",
+    audit: "pd.DataFrame",
+    declared: Mapping[str, Mapping[str, Declaration]],
+    measured: Mapping[str, "pd.DataFrame"],
+) -> Evidence:
+    """Decide every claim.
+
+    Args:
+        study: its name, for the commands.
+        runs: the table of runs (``load.LoadedStudy.runs``).
+        audit: ``audit.audit_table``.
+        declared: setting -> connection -> what it declares.
+        measured: setting -> ``inside_values.measured``.
+    """
+    claims: list[Claim] = []
+    conclusions: list[Conclusion] = []
+    all_cells = {str(setting): Cells.of(runs, str(setting)) for setting in sorted(runs["setting"].unique())}
+    budgets = larger_budgets(runs)
+    for setting, cells in all_cells.items():
+        larger = [all_cells[name] for name in budgets[setting]]
+        shared = [
+            _with_sensitivity(cells, lambda c: degradation(study, c)),
+            _with_sensitivity(cells, lambda c: not_overfitting(study, c)),
+        ]
+        mine = list(shared)
+        for connection in cells.connections or [""]:
+            own = _of_connection(study, cells, connection, audit, measured[setting], larger)
+            mine += own
+            label = declared.get(setting, {}).get(connection)
+            conclusions.append(conclude(cells, connection, [*shared, *own], label))
+        claims += sorted(mine, key=lambda c: ORDER.index(c.id))
+    return Evidence(claims, conclusions)
+
+
+def _of_connection(
+    study: str,
+    cells: Cells,
+    connection: str,
+    audit: "pd.DataFrame",
+    measured: "pd.DataFrame",
+    larger: list[Cells],
+) -> list[Claim]:
+    found = [comparable(study, cells, connection, audit)]
+    if connection:
+        found.append(_with_sensitivity(cells, lambda c: cured(study, c, connection)))
+    found.append(_with_sensitivity(cells, lambda c: not_statistics(study, c, connection)))
+    if connection:
+        found.append(_with_sensitivity(cells, lambda c: not_budget(study, c, connection, _alike(cells, c, larger))))
+        found.append(_with_sensitivity(cells, lambda c: signal(study, c, connection, measured)))
+        found.append(_with_sensitivity(cells, lambda c: scales(study, c, connection, measured)))
+        found += [unplanned(name, cells.setting, connection) for name in UNPLANNED]
+    return found
+
+
+def _alike(cells: Cells, asked: Cells, larger: list[Cells]) -> list[Cells]:
+    """The larger budgets, without diverged runs where those are asked for."""
+    return larger if asked is cells else [more.without_diverged() for more in larger]
+
+
+def _with_sensitivity(cells: Cells, make: Callable[[Cells], Claim]) -> Claim:
+    """The claim, and what it would be without the runs that diverged and that it counts at chance level."""
+    found = make(cells)
+    diverged = max((c.num_diverged for c in found.comparisons), default=0)
+    if not diverged:
+        return found
+    kept = cells.without_diverged()
+    total = int(cells.used["diverged"].sum())
+    without = make(kept).status
+    same = "the same" if without is found.status else str(without)
+    return replace(found, sensitivity=f"{total} diverged runs count at chance level; without them: {same}")
