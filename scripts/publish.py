@@ -1,4 +1,7 @@
-"""python scripts/publish.py STUDY DESTINATION: keep the small part of a study: report, and each run's record."""
+"""python scripts/publish.py STUDY DESTINATION [FIGURE ...]: keep the small part of a study.
+
+That is the report, with those figures only where some are named, and each run's record.
+"""
 
 import json
 import shutil
@@ -8,14 +11,20 @@ from pathlib import Path
 from plainres.store import Study
 
 
-def main(study_dir: str, destination: str) -> None:
-    """Copy report/ and every run.json; a machine's name is no result and stays behind."""
+def main(study_dir: str, destination: str, *figures: str) -> None:
+    """Copy report/ and every run.json; a machine's name and its folders are no result and stay behind."""
     study, target = Study.open(study_dir), Path(destination)
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(study.report_dir, target)
+    for path in (target / "figures").iterdir():
+        if figures and path.stem not in figures:
+            path.unlink()
     for run in study.runs():
         record = run.read()
         record["environment"].pop("hostname", None)
+        places = record["config"]["data"]
+        for key in {"root", "cache_dir"} & set(places):
+            places[key] = places[key] and Path(places[key]).name
         path = target / "runs" / run.name / "run.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(record, indent=1) + "\n")

@@ -132,4 +132,14 @@ def where(runs: "pd.DataFrame") -> str:
     model = f"{row['model.name']} of width {row['model.width']} with {choices}"
     optimizer = f"{row['optimizer.name']} at learning rate {row['optimizer.lr']:g}"
     batch = f"{row['trainer.steps']} steps of {row['trainer.batch']} examples"
-    return f"{model}; data {row['data.name']}; {optimizer}, {batch}, {runs['seed'].nunique()} seeds"
+    return f"{model}; {_data_words(runs, row)}; {optimizer}, {batch}, {runs['seed'].nunique()} seeds"
+
+
+def _data_words(runs: "pd.DataFrame", row: dict[Any, Any]) -> str:
+    """The data set, how much of it, and what was done to its labels."""
+    counts = runs["num_train"].dropna()
+    words = f"data {row['data.name']}" + (f" with {int(counts.iloc[0]):,} training examples" if len(counts) else "")
+    if row["data.random_labels"]:
+        return f"{words}, all labels random"
+    noise = row["data.label_noise"]
+    return f"{words}, {100 * noise:g} % of the labels wrong" if noise else words
