@@ -10,6 +10,7 @@ from plainres.errors import UserError
 from plainres.launch import prepare as module
 from plainres.launch.prepare import prepare, resolve_device, settings_line
 from plainres.launch.sweep import Sweep
+from plainres.options import Scale
 from plainres.schema import ProbeConf, RunConf
 from plainres.store import Status
 
@@ -76,6 +77,16 @@ def test_device_auto_and_its_index() -> None:
 
 def test_settings_line_names_what_varies(tiny: Make) -> None:
     assert settings_line([tiny("plain"), tiny("residual", depth=6)]) == "depth=4,6 connection=plain,residual"
+
+
+def test_settings_line_names_a_connections_part_only_where_it_varies(tiny: Make) -> None:
+    residual = tiny("residual")
+    scaled, smaller = (
+        replace(residual, connection=replace(residual.connection, name="scaled", scale=Scale.fixed, alpha=alpha))
+        for alpha in (0.5, 0.1)
+    )
+    assert settings_line([tiny("plain"), scaled]) == "connection=plain,scaled"
+    assert settings_line([tiny("plain"), scaled, smaller]) == "connection=plain,scaled connection.alpha=1.0,0.5,0.1"
 
 
 def test_a_report_that_cannot_be_written_ends_with_one_line_and_exit_1(

@@ -114,11 +114,16 @@ def _check_record(spec: RunSpec, study: Study) -> None:
 
 
 def settings_line(confs: Sequence[RunConf]) -> str:
-    """What varies over the jobs of a sweep, for its first line: ``depth=10,20 connection=plain,residual``."""
-    leaves = [flatten(c) for c in confs]
+    """What varies over the jobs of a sweep, for its first line: ``depth=10,20 connection=plain,residual``.
+
+    A connection's parts are named only where one connection has several values of them.
+    """
+    leaves = [{name: str(plain_value(value)) for name, (_, value) in flatten(c).items()} for c in confs]
     parts = []
     for name in leaves[0]:
-        values = dict.fromkeys(str(plain_value(leaf[name][1])) for leaf in leaves)
-        if len(values) > 1 and name != "connection.shortcut":
+        values = list(dict.fromkeys(leaf[name] for leaf in leaves))
+        arms = {(leaf["connection.name"], leaf[name]) for leaf in leaves}
+        implied = name.startswith("connection.") and len(arms) == len({arm for arm, _ in arms})
+        if len(values) > 1 and (name == "connection.name" or not implied):
             parts.append(f"{name.removesuffix('.name')}={','.join(values)}")
     return " ".join(parts)
