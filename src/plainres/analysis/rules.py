@@ -123,7 +123,7 @@ RULES: dict[str, Rule] = {
         "The gap is not only slower training: it is there at a larger budget too.",
         {"gap": Part("error of plain − of the connection, longer runs", POINTS, 1.0, Direction.ABOVE, floor=True)},
         "final train_error (train_loss) of runs with at least 2 × the steps, each with a schedule of its own",
-        "python -m run -m depth=10,50 connection=plain,residual seed=0,1,2 trainer.steps=600,1200,2400 study=budget",
+        "python -m run +sweep=budget",
     ),
     "not_tuning": Rule(
         "The gap is not one learning rate's: it is there at each arm's own best learning rate too.",
