@@ -253,6 +253,8 @@ def test_not_cured_by_an_arm_that_is_no_better_or_rises_itself(world: World) -> 
     assert same.status is C and "does not cure" in same.sentence
     rises = world(CURED | {("residual", 16): GOOD + 0.1})
     assert find(rises, "cured").status is C and rises.conclusions[0].id == "not_cured"
+    assert "lessens" in rises.conclusions[0].shown and "lessens" in find(rises, "cured").sentence
+    assert "lessens" not in same.sentence
 
 
 def test_a_connection_that_gets_better_with_depth_is_a_cure(world: World) -> None:

@@ -102,6 +102,12 @@ def _what(id_: str, label: str, depths: list[int], by_id: dict[str, Claim]) -> s
         return f"{rise}; whether {f'the connection {label}' if label else 'some connection'} cures that is open"
     if id_ == "cured":
         return f"{rise}, while with the connection {label} training error does not rise up to depth {depths[-1]}"
+    # Less of it is not none of it: where the gap is shown all the same, both are said.
+    gaps = [c for c in cured.comparisons if c.part == "gap" and c.status is S]
+    if gaps and cured.shown is not None:
+        why = f"{cured.shown.label}: {short_effect(cured.shown)}"
+        lowers = f"{gaps[-1].label}: {short_effect(gaps[-1])}"
+        return f"{rise}; the connection {label} lessens that ({lowers}) and does not cure it ({why})"
     return f"{rise}, and the connection {label} does not cure that"
 
 

@@ -185,7 +185,9 @@ def _cured_words(
     failed = [c for c in (*gaps, *own_rises) if c.status is ClaimStatus.CONTRADICTED]
     if failed:
         against = "; ".join(f"{c.label}: {effect_words(c)}" for c in failed[:3])
-        return f"{connection} does not cure it ({against}); {worst}."
+        better = [c for c in gaps if c.status is ClaimStatus.SUPPORTED]
+        less = f"lessens it ({better[-1].label}: {effect_words(better[-1])}) and " if better else ""
+        return f"{connection} {less}does not cure it ({against}); {worst}."
     return f"Not clear whether {connection} cures it: {said}; {worst}."
 
 
