@@ -1,5 +1,6 @@
 """The command that adds what is missing."""
 
+import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -43,3 +44,17 @@ def test_groups_come_before_their_fields(tmp_path: Path, runs: pd.DataFrame) -> 
     assert text.index("model=cnn") < text.index("model.width=8")
     conf = compose(text.split()[3:])
     assert (conf.model.name, conf.model.width, conf.data.name, conf.trainer.device) == ("cnn", 8, "mnist1d", "cuda")
+
+
+def test_a_printed_command_makes_the_same_runs_again(runs: pd.DataFrame) -> None:
+    """What is recorded and where files are is said; hashes, which are measured, are not."""
+    settings = [{"kernel": 5, "kind": "wide"}] * len(runs)
+    other = runs.assign(**{
+        "data.name": "image_folder", "data.root": "/my pictures.zip", "data.content": "abc", "data.size": 32,
+        "model.branch": "mine:Mine", "model.branch_settings": settings, "model.branch_code": "def",
+        "trainer.eval_every": 20, "probe.own": [["mine:Probe"]] * len(runs),
+    })  # fmt: skip
+    conf = compose(shlex.split(run_command("x", other, depths=[4], seeds=[0], connections=["plain"]))[3:])
+    assert (conf.data.root, conf.data.content, conf.data.size) == ("/my pictures.zip", None, 32)
+    assert (conf.model.branch, conf.model.branch_settings) == ("mine:Mine", settings[0])
+    assert (conf.model.branch_code, conf.trainer.eval_every, conf.probe.own) == (None, 20, ["mine:Probe"])

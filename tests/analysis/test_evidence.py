@@ -410,3 +410,18 @@ def test_no_spread_is_one_example(world: World) -> None:
     found = find(world(same), "degradation").shown
     assert found is not None and found.flag == "no spread"
     assert found.low == pytest.approx(60 - 100 / NUM_TRAIN)
+
+
+def test_at_chance_from_the_start_no_rise_can_show(world: World) -> None:
+    """A contradiction would say that deep networks train as well as shallow ones, where none trains."""
+    chance = np.full(len(BAD), 0.8977)
+    found = world({(name, depth): chance if name == "plain" else GOOD for name, depth in CURED})
+    claim = find(found, "degradation")
+    assert claim.status is U and "chance level already" in claim.sentence
+    assert found.conclusions[0].id == "undecided" and "no rise could show" in found.conclusions[0].shown
+    assert find(found, "cured").status is U
+
+
+def test_the_verdict_names_a_branch_of_ones_own(world: World) -> None:
+    found = world(change=lambda runs: runs.assign(**{"model.branch": "mine:Mine"}))
+    assert "with branch mine:Mine and its own init; around it he init" in found.conclusions[0].shown

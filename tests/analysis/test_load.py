@@ -121,3 +121,12 @@ def test_rows_of_a_run_that_is_not_finished(tmp_path: Path) -> None:
     loaded = load_study(FakeStudy(depths=(4,), seeds=(0,), steps=60, status=status).write(tmp_path))
     steps, _ = load_steps(loaded, loaded.runs, "eval", ["train_error"])
     assert steps.groupby("connection", observed=True)["step"].max().to_dict() == {"plain": 20, "residual": 60}
+
+
+def test_a_number_beside_null_stays_what_it_is(tmp_path: Path) -> None:
+    path = FakeStudy(depths=(4,), seeds=(0, 1), steps=60, probes=False).write(tmp_path)
+    record = next(path.glob("runs/*/run.json"))
+    found = json.loads(record.read_text())
+    found["identity"]["data.size"] = 32
+    record.write_text(json.dumps(found))
+    assert {repr(v) for v in load_study(path).runs["data.size"]} == {"32", "None"}

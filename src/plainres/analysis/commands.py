@@ -6,13 +6,15 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from plainres.analysis.settings import PLAIN
-from plainres.pair import identity_fields
+from plainres.pair import identity_fields, record_fields
 from plainres.schema import RunConf
 from plainres.store import FINISHED
 
 if TYPE_CHECKING:
     import pandas as pd
 
+MEASURED = ("data.content", "model.branch_code", "connection.shortcut_code")  # hashes of files: filled in, not given
+PLACES = ("data.root", "data.cache_dir")  # free settings without which the same command does not find its files
 LISTED_SEEDS = 12  # more consecutive ones are written as a range
 Cell = tuple[int, str, int]  # depth, connection, seed
 
@@ -82,11 +84,11 @@ def _settings(runs: "pd.DataFrame", connections: Sequence[str]) -> list[str]:
             for key, value in runs[runs["connection"] == altered[0]].iloc[0].to_dict().items()
             if str(key).startswith("connection.")
         }
-    defaults = identity_fields(RunConf())
+    defaults = identity_fields(RunConf()) | record_fields(RunConf()) | dict.fromkeys(PLACES)
     groups, fields = [], []
     for name, default in defaults.items():
         value = first[name]
-        own = name in ("depth", "seed", "connection.name") or name.endswith("_code")  # hashes are filled in
+        own = name in ("depth", "seed", "connection.name") or name in MEASURED
         own |= name.startswith("connection.") and not altered
         if own or value == default or (name == "trainer.device" and value == "cpu"):
             continue
@@ -100,5 +102,13 @@ def _settings(runs: "pd.DataFrame", connections: Sequence[str]) -> list[str]:
 
 def _text(value: object) -> str:
     """A value as Hydra reads it; what the shell would read is quoted."""
-    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
+    text = _plain_text(value)
     return f"'{text}'" if any(c in text for c in "[]{}()*? ") else text
+
+
+def _plain_text(value: object) -> str:
+    if isinstance(value, dict):  # Hydra's keys have no quotes
+        return "{" + ",".join(f"{key}:{_plain_text(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_plain_text, value))}]"
+    return value if isinstance(value, str) else json.dumps(value, default=str)

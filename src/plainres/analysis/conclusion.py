@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from plainres.analysis.cells import Cells
 from plainres.analysis.claims import Claim, short_effect
 from plainres.analysis.declared import Declaration
+from plainres.analysis.evidence_errors import without_room
 from plainres.analysis.rules import RULES, ClaimStatus
 
 if TYPE_CHECKING:
@@ -82,17 +83,19 @@ def conclude(cells: Cells, connection: str, claims: Sequence[Claim], declared: D
     label = f"{connection} ({declared.mark})" if declared and declared.mark else connection
     depths = sorted(int(d) for d in cells.runs["depth"].unique())
     provisional = " (provisional: runs are missing or unfinished)" if status["comparable"] is U else ""
-    shown = f"In this setting ({where(cells.runs)}) {_what(row.id, label, depths, by_id)}{provisional}."
+    shown = f"In this setting ({where(cells.runs)}) {_what(row.id, label, depths, by_id, cells)}{provisional}."
     return Conclusion(cells.setting, connection, row.id, shown, _not_shown(row.id, label, status))
 
 
-def _what(id_: str, label: str, depths: list[int], by_id: dict[str, Claim]) -> str:
+def _what(id_: str, label: str, depths: list[int], by_id: dict[str, Claim], cells: Cells) -> str:
     degradation, cured = by_id["degradation"], by_id.get("cured")
     span = f"depths {depths[0]} to {depths[-1]}" if len(depths) > 1 else f"depth {depths[0]} only"
     if id_ == "not_comparable":
         return f"no conclusion, because the networks are not matched ({by_id['comparable'].sentence.rstrip('.')})"
     if id_ == "no_degradation":
         return f"plain networks do not train worse with depth ({span})"
+    if id_ == "undecided" and without_room(cells):
+        return f"plain networks are at chance level at depth {depths[0]} already, where no rise could show ({span})"
     if id_ == "undecided":
         return f"the runs do not decide whether plain networks train worse with depth ({span})"
     assert degradation.shown is not None
@@ -135,7 +138,8 @@ def where(runs: "pd.DataFrame") -> str:
     row: dict[Any, Any] = runs.iloc[0].to_dict()
     norm = "no norm" if row["model.norm"] == "none" else f"{row['model.norm']} norm"
     choices = f"{row['model.init']} init, {row['model.activation']}, {norm}"
-    model = f"{row['model.name']} of width {row['model.width']} with {choices}"
+    own = f" with branch {row['model.branch']} and its own init; around it" if row["model.branch"] else " with"
+    model = f"{row['model.name']} of width {row['model.width']}{own} {choices}"
     optimizer = f"{row['optimizer.name']} at learning rate {row['optimizer.lr']:g}"
     batch = f"{row['trainer.steps']} steps of {row['trainer.batch']} examples"
     return f"{model}; {_data_words(runs, row)}; {optimizer}, {batch}, {runs['seed'].nunique()} seeds"

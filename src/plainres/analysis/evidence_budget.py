@@ -33,15 +33,16 @@ def larger_budgets(runs: "pd.DataFrame") -> dict[str, list[str]]:
 def not_budget(study: str, cells: Cells, connection: str, larger: Sequence[Cells]) -> Claim:
     """Gaps at and beyond the onset (of the smaller budget) in runs with at least twice the steps."""
     setting, onset = cells.setting, onset_of(cells.plain_rises)
-    if onset is None:
-        return without_onset("not_budget", study, cells, connection)
     steps = int(cells.runs["trainer.steps"].iloc[0])
+    if onset is None and larger:
+        return without_onset("not_budget", study, cells, connection)
     makers: list[Make] = []
     for more in larger:
-        depths = [d for d in more.depths(PLAIN) if d >= onset and d in more.depths(connection)]
+        depths = [d for d in more.depths(PLAIN) if onset is not None and d >= onset and d in more.depths(connection)]
         makers += [_gap(more, connection, depth, int(more.runs["trainer.steps"].iloc[0])) for depth in depths]
     if not makers:
-        words = f"Not tested: no runs of both arms from depth {onset} on have {LARGER} × the {steps} steps, or more."
+        where = "" if onset is None else f" from depth {onset} on"
+        words = f"Not tested: no runs of both arms{where} have {LARGER} × the {steps} steps, or more."
         budgets = f"trainer.steps={steps},{2 * steps},{4 * steps}"
         names = [PLAIN, connection]
         command = run_command(f"{study}_budget", cells.runs, connections=names, extra=budgets)

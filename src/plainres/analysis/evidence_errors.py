@@ -51,6 +51,10 @@ def degradation(study: str, cells: Cells) -> Claim:
         words += f", and {effect_words(deepest)} at depth {deepest.depth}." if deepest is not shown else "."
         below = [c.depth for c in comparisons if c.status is ClaimStatus.UNDECIDED and c.depth < onset]
         words += f" Depth {', '.join(map(str, below))} is undecided." if below else ""
+    elif status is ClaimStatus.CONTRADICTED and without_room(cells):
+        status = ClaimStatus.UNDECIDED
+        words = f"Plain networks of depth {depths[0]} are at chance level already: no rise with depth could show. "
+        words += "Train longer, or with another learning rate or init."
     elif status is ClaimStatus.CONTRADICTED and shown is not None:
         words = f"Plain networks up to depth {depths[-1]} train as well as those of depth {depths[0]}: "
         words += f"the nearest to a rise is {shown.label}, {effect_words(shown)}."
@@ -58,6 +62,16 @@ def degradation(study: str, cells: Cells) -> Claim:
         words = f"It is not clear whether plain networks train worse with depth (depths {_range(depths)})."
     command = more_seeds(study, cells, comparisons)
     return claim("degradation", cells.setting, "", status, words, comparisons, shown, command)
+
+
+def without_room(cells: Cells) -> bool:
+    """Whether even the shallowest plain networks end within the margin of chance level, so that no error can rise."""
+    depths = cells.depths(PLAIN)
+    if not depths:
+        return False
+    shallow = cells.cell(PLAIN, depths[0])
+    room = 100 * float(shallow["chance_error"].max() - shallow["train_error"].mean())
+    return room <= RULES["degradation"].parts["rise"].margin
 
 
 def not_overfitting(study: str, cells: Cells) -> Claim:
@@ -151,7 +165,7 @@ def without_onset(id_: str, study: str, cells: Cells, connection: str) -> Claim:
     if not rises:
         words = "Not tested: it needs the plain arm at two depths at least."
         return not_tested(id_, setting, connection, words, more_depths(study, cells, depths, connection))
-    if all(c.status is ClaimStatus.CONTRADICTED for c in rises):
+    if all(c.status is ClaimStatus.CONTRADICTED for c in rises) and not without_room(cells):
         words = (
             "Not tested: plain networks do not degrade at the depths at hand, so there is nothing to cure or explain."
         )

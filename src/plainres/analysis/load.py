@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plainres.analysis.commands import PLACES
 from plainres.analysis.settings import add_labels
 from plainres.errors import UserError
-from plainres.pair import identity_fields
+from plainres.pair import identity_fields, record_fields
 from plainres.schema import RunConf
 from plainres.store import RunFolder, Study
 
@@ -61,7 +62,8 @@ def load_study(path: str | Path) -> LoadedStudy:
             records[record["run_id"]] = record
         except UserError as error:
             problems.append(str(error))
-    table = pd.DataFrame(rows, columns=_columns()).astype(dict.fromkeys(identity_names(), object))
+    table = pd.DataFrame(rows, columns=_columns())
+    table[setting_names()] = pd.DataFrame(rows, columns=setting_names(), dtype=object)  # 32 beside null stays 32
     table = table.astype({"run_id": str, "name": str, "status": str, "depth": int, "seed": int})
     # copy: in one piece again, because pandas warns of columns that are added to a hundred loose ones.
     order = ["setting", "depth", "connection", "seed", "run_id"]
@@ -94,22 +96,31 @@ def identity_names() -> list[str]:
     return list(identity_fields(RunConf()))
 
 
+def setting_names() -> list[str]:
+    """Identity fields, and what else a command needs to make the same run: what is recorded, and where files are."""
+    return [*identity_names(), *record_fields(RunConf()), *PLACES]
+
+
 def _columns() -> list[str]:
     own = ["run_id", "pair_id", "name", "folder", "status", "depth", "seed", "model", "num_parameters"]
     own += [f"final_{name}" for name in FINAL] + ["last_finite_step", "last_finite_train_error"]
     own += ["diverged_step", "diverged_where", "diverged_layer", "error", "traceback"]
     own += [f"seconds_{name}" for name in SECONDS] + ["peak_memory_mib", *ENVIRONMENT]
     own += ["num_train", "num_val", "chance_error", "started", "finished"]
-    return own + [name for name in identity_names() if name not in own]
+    return own + [name for name in setting_names() if name not in own]
 
 
 def _row(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
     # A field younger than the run has its default there: "a default means as before" (DESIGN, habit 4).
     identity: dict[str, Any] = identity_fields(RunConf()) | record["identity"]
+    config = _part(record, "config")
+    other = record_fields(RunConf()) | dict.fromkeys(PLACES)
+    recorded = {name: _nested(config, name, default) for name, default in other.items()}
     error = _part(record, "error")
     diverged, last = _part(record, "diverged"), _part(record, "last_finite")
     return (
         identity
+        | recorded
         | {key: record.get(key) for key in ("run_id", "pair_id", "name", "status", "num_parameters")}
         | {key: record.get(key) for key in ("peak_memory_mib", "started", "finished")}
         | {"folder": folder.name, "model": identity["model.name"]}
@@ -121,6 +132,12 @@ def _row(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
         | {name: _part(record, "environment").get(name) for name in ENVIRONMENT}
         | {name: _part(record, "data").get(name) for name in ("num_train", "num_val", "chance_error")}
     )
+
+
+def _nested(config: dict[str, Any], name: str, default: Any) -> Any:
+    """A setting of run.json's ``config`` by its dotted name; the default where the run is older than it."""
+    group, _, leaf = name.rpartition(".")
+    return _part(config, group).get(leaf, default)
 
 
 def _part(record: dict[str, Any], key: str) -> dict[str, Any]:

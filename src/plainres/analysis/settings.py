@@ -36,6 +36,9 @@ def _labels(runs: "pd.DataFrame", fields: Sequence[str]) -> "pd.Series[str]":
 
     texts = {name: runs[name].map(_text) for name in fields}
     varying = [name for name in fields if texts[name].nunique() > 1]
+    # A file's hash says nothing to a reader; it counts where it alone tells runs apart.
+    named = {f"{name}_code" for name in varying}
+    varying = [name for name in varying if name not in named]
     shorts = [_short(name) for name in varying]
     label = pd.Series("", index=runs.index, dtype=str)
     for name, short in zip(varying, shorts, strict=True):

@@ -90,6 +90,8 @@ def _means(ax: Any, arm: "pd.DataFrame", positions: dict[int, float], shift: flo
 def _seeds(
     ax: Any, runs: "pd.DataFrame", positions: dict[int, float], shift: float, width: float, style: ArmStyle
 ) -> None:
+    alone = runs.groupby("depth")["seed"].transform("size") == 1
+    runs = runs[~alone | runs["diverged"].astype(bool)]  # a single seed is the mean, and stands there
     ranks = runs.groupby("depth")["seed"].rank(method="first") - 1
     counts = runs.groupby("depth")["seed"].transform("size")
     spread = ((ranks + 0.5) / counts - 0.5) * width

@@ -81,12 +81,12 @@ def trunk_growth(profile: "pd.DataFrame") -> Drawn:
         log_y(axes[0, 0], low, high)
         for ax, moment in zip(axes[0], moments, strict=True):
             for (name, depth), part in profile[profile["moment"] == moment].groupby(["connection", "depth"]):
-                ax.plot(part["layer_index"] + 1, part["value"], lw=1.1, color=shades[name][depth], ls=styles[name].line)
+                ax.plot(part["layer_index"], part["value"], lw=1.1, color=shades[name][depth], ls=styles[name].line)
                 last = part.iloc[-1]
-                ax.plot(last["layer_index"] + 1, last["value"], ".", ms=5, color=shades[name][depth])
+                ax.plot(last["layer_index"], last["value"], ".", ms=5, color=shades[name][depth])
             panel_label(ax, _moment_label(profile, moment))
-            whole_axis(ax, int(profile["layer_index"].max()) + 1, first=1)
-            ax.set_xlabel("block (1 = first)")
+            whole_axis(ax, int(profile["layer_index"].max()))
+            ax.set_xlabel("block index (0 = first)")
         axes[0, 0].set_ylabel(OUTPUT_NORM)
         legend_beside(figure, shades, arm_handles(styles) + _notes(profile, band=False, wrap="\n"))
     return Drawn(figure, profile)

@@ -81,7 +81,7 @@ def _empty_table(setting: str) -> "Table":
     from rich.table import Table
 
     title = "Final training error, % [95 % interval]" + ("" if setting == ONLY_SETTING else f" · {setting}")
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title, min_width=len(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("depth", justify="right", no_wrap=True)
     return table
 
