@@ -19,15 +19,20 @@ def main(study_dir: str, destination: str, *figures: str) -> None:
     for path in (target / "figures").iterdir():
         if figures and path.stem not in figures:
             path.unlink()
+    folders: set[str] = set()
     for run in study.runs():
         record = run.read()
         record["environment"].pop("hostname", None)
-        places = record["config"]["data"]
-        for key in {"root", "cache_dir"} & set(places):
-            places[key] = places[key] and Path(places[key]).name
+        data = record["config"]["data"]
+        folders |= {data[key] for key in ("root", "cache_dir") if data.get(key)}
         path = target / "runs" / run.name / "run.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(record, indent=1) + "\n")
+    for path in (p for p in target.rglob("*") if p.suffix in (".json", ".md", ".csv")):
+        text = path.read_text()
+        for folder in folders:
+            text = text.replace(folder, Path(folder).name)
+        path.write_text(text)
     print(f"{target}: {sum(p.stat().st_size for p in target.rglob('*') if p.is_file()) / 1e6:.2f} MB")
 
 

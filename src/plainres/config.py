@@ -153,6 +153,9 @@ def _unknown_setting(text: str, key: str) -> str:
 def _wrong_value(text: str, override: str) -> str:
     lines = [line.strip() for line in text.splitlines()]
     problem = next((line for line in lines if line.startswith(("Value", "Invalid"))), "not allowed")
+    if "is not a ListConfig" in text:
+        key, _, value = override.partition("=")
+        return f"{override}: must be a list; write {key}=[{value}]"
     return f"{override}: {problem}"
 
 

@@ -102,7 +102,7 @@ def not_tested(id_: str, setting: str, connection: str, sentence: str, command: 
 def unplanned(id_: str, setting: str, connection: str) -> Claim:
     """A claim whose sweep is not in this version: there is no command yet, only the sweep's name."""
     rule = RULES[id_]
-    words = f"Not tested: it needs {rule.rests_on}. No sweep of this version makes them; `{rule.planned}` is to."
+    words = f"Not tested: it needs {rule.rests_on}. No sweep of this version makes them; `{rule.planned}` is planned."
     return not_tested(id_, setting, connection, words, "")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -124,9 +124,9 @@ def decode(
         with Image.open(io.BytesIO(raw)) as image:
             rgb = image.convert("RGB")
     except Exception as error:  # PIL and zipfile raise many kinds for a broken file
-        raise UserError(
-            f"{tree.root}/{entry.name}: cannot be read as an image ({looks_like(raw[:64], error)})"
-        ) from error
+        unknown = isinstance(error, UnidentifiedImageError)  # its own words name a buffer of ours
+        what = looks_like(raw[:64], ValueError("of no format that is known") if unknown else error)
+        raise UserError(f"{tree.root}/{entry.name}: cannot be read as an image ({what})") from error
     if side is not None:
         rgb = _fit(rgb, side[0])
     pixels_HWC: npt.NDArray[np.uint8] = np.asarray(rgb, np.uint8)
