@@ -18,6 +18,7 @@ def sweep(cwd: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "run", *overrides], cwd=cwd, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_launchers_train_the_same_bits_and_a_failure_is_listed_last(tmp_path: Path) -> None:
     for study, launcher in (("pool", "local"), ("serial", "basic")):
@@ -49,7 +50,7 @@ def test_launchers_train_the_same_bits_and_a_failure_is_listed_last(tmp_path: Pa
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("launcher", ["local", "basic"])
+@pytest.mark.parametrize("launcher", ["local", pytest.param("basic", marks=pytest.mark.slow)])
 def test_ctrl_c_ends_a_sweep_with_one_line(tmp_path: Path, launcher: str) -> None:
     long = [*TINY, "trainer.steps=1000000", "trainer.eval_every=1000000", f"hydra/launcher={launcher}", "study=long"]
     command = [sys.executable, "-m", "run", *long]
