@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+# argparse's class is generic in its stubs, and not when it runs.
 def _add(commands: argparse._SubParsersAction, name: str, command: object, text: str) -> None:  # type: ignore[type-arg]
     parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     parser.add_argument("study", metavar="DIR", help="a study's folder, such as results/depth")

@@ -54,7 +54,7 @@ class DeferredGuard:
         self._frozen = torch.zeros((), dtype=torch.float32, device=device)
         self._good_steps = torch.zeros((), dtype=torch.int64, device=device)
         self._first = 0
-        optimizer.found_inf = self._frozen  # type: ignore[attr-defined]
+        optimizer.found_inf = self._frozen  # type: ignore[attr-defined]  # read by fused steps
 
     def check(self, step: int, loss: torch.Tensor, grad_norm: torch.Tensor) -> int | None:
         bad = ~(torch.isfinite(loss.detach()) & torch.isfinite(grad_norm))

@@ -56,7 +56,7 @@ def set_determinism(threads: int, deterministic: bool, device_kind: str) -> None
     if device_kind == "cuda" and deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set at import
     # torch.use_deterministic_algorithms is this call, after importing the compiler, which costs 1.3 s a process.
     torch._C._set_deterministic_algorithms(deterministic, warn_only=False)
     torch.backends.cudnn.benchmark = False

@@ -91,7 +91,7 @@ class _Recorder(TorchDispatchMode):
     """Writes down every operation below autograd, with whose part of the network it belongs to."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here
         self.connection_depth = 0
         self.shared: list[str] = []
         self.connection: list[str] = []

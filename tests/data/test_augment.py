@@ -51,7 +51,9 @@ def test_every_image_is_the_window_that_a_loop_cuts(split, kind, pad, crop, epoc
 
 
 def test_the_batch_an_image_comes_in_does_not_matter(split):
-    make = lambda: Augmentation(DataConf(augment=Augment.crop_flip), split, seed=0)  # noqa: E731
+    def make():
+        return Augmentation(DataConf(augment=Augment.crop_flip), split, seed=0)
+
     order = torch.randperm(N, generator=torch.Generator().manual_seed(3))
     whole = make()(split.take(order)[0], order, 2)
     augment = make()

@@ -139,7 +139,7 @@ def test_fixups_factor_keeps_other_rules_of_init(make_preset):
 @pytest.mark.parametrize("connection", PRESETS)
 def test_draws_are_those_of_the_partner_before_declared_factors(make_preset, connection, family):
     if not fits(connection, family):
-        pytest.skip("refused")
+        pytest.skip("validation refuses this combination, see test_validation.py")
     conf = make_preset(connection, family)
     partner = make_preset("plain", family, {
         f"model.{n}": getattr(conf.model, n) for n in ("placement", "norm", "boundary")
@@ -156,7 +156,7 @@ def test_draws_are_those_of_the_partner_before_declared_factors(make_preset, con
 @pytest.mark.parametrize("connection", PRESETS)
 def test_values_are_the_partners_times_the_declared_factor(make_preset, make_network, connection, family):
     if not fits(connection, family):
-        pytest.skip("refused")
+        pytest.skip("validation refuses this combination, see test_validation.py")
     conf = make_preset(connection, family)
     values = {f"model.{n}": getattr(conf.model, n) for n in ("placement", "norm", "boundary")}
     mine = dict(make_network(conf, SHAPE).named_parameters())
@@ -263,7 +263,7 @@ def test_depth_mup_leaves_projections_at_a_boundary_alone(make_preset, make_netw
 @pytest.mark.parametrize("connection", ["skipinit", "rezero", "layerscale", "highway", "gated", "fixup"])
 def test_scales_and_gates_are_never_decayed(make_preset, make_network, make_flat, connection, family, decay):
     if not fits(connection, family):
-        pytest.skip("refused")
+        pytest.skip("validation refuses this combination, see test_validation.py")
     conf = make_preset(connection, family, {"optimizer.decay": str(decay)})
     network, groups = optimized(make_network, make_flat, conf)
     extra = undecayed(network)

@@ -200,4 +200,6 @@ def _load(data: DataConf) -> Dataset:
 
 def with_content(data: DataConf) -> DataConf:
     """The settings with the hash of the files, where it is what identifies them."""
+    if data.name in IN_MEMORY:
+        return data
     return replace(data, content=load(data).content)

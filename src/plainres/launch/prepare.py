@@ -14,10 +14,10 @@ from plainres.flat import FlatParameters
 from plainres.job import planned_record
 from plainres.models.families import build
 from plainres.models.init import Draws
-from plainres.models.networks import Network
 from plainres.models.own import with_code
 from plainres.models.own_check import check_own
 from plainres.models.rules import rules_of
+from plainres.options import Shortcut
 from plainres.pair import RunSpec, make_spec, record_fields
 from plainres.probes.own_check import check_own_probes
 from plainres.schema import RunConf, flatten, plain_value
@@ -77,17 +77,20 @@ def _check(spec: RunSpec, audited: set[str]) -> None:
     Batches(conf.seed, data.num_train, conf.trainer.batch)
     kind = make_spec(replace(conf, seed=0), spec.device).run_id
     if kind not in audited:
-        network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
-        check_own(network, data.input_shape, conf.connection.zero_init)
-        if conf.probe.own:
-            _check_probes(conf, network, data)
+        if conf.model.branch or conf.probe.own or not isinstance(conf.connection.shortcut, Shortcut):
+            _check_own(conf, data)
         found = audit(conf, data)
         if not found["clean"]:
             raise UserError(f"{spec.name}: the pair is not matched: {'; '.join(found['undeclared'])}")
         audited.add(kind)
 
 
-def _check_probes(conf: RunConf, network: Network, data: Dataset) -> None:
+def _check_own(conf: RunConf, data: Dataset) -> None:
+    """Try what the user wrote."""
+    network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
+    check_own(network, data.input_shape, conf.connection.zero_init)
+    if not conf.probe.own:
+        return
     Draws(network, conf.model, rules_of(conf), conf.seed).materialise("cpu")
     flat = FlatParameters(network, conf.optimizer.decay)
     check_own_probes(conf.probe.own, network.train(), flat, *data.train.clean(slice(0, TRIAL)))

@@ -24,7 +24,7 @@ def make_console(**options: object) -> "Console":
     """A console that wraps nothing away when its output is a file or a pipe."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=False, **options)  # type: ignore[arg-type]
+    console = Console(highlight=False, soft_wrap=False, **options)  # type: ignore[arg-type]  # a dict of kinds
     if not console.is_terminal:
         console.width = WIDTH
     return console
