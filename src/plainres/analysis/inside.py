@@ -12,11 +12,16 @@ if TYPE_CHECKING:
 
 UPDATE = "update_ratio"
 SLOW = 0.1  # of the peak learning rate: below, an update ratio shows the schedule's end and nothing of the net
-MAPPED_DEPTHS = 2  # maps are large: only the deepest nets have one
+MAPPED_DEPTHS = 2  # only the deepest nets have a map
 
 
 class Inside:
-    """Layer tables of the finished runs; ``problems`` has a line for each run whose tables cannot be read."""
+    """Layer tables of the finished runs.
+
+    Attributes:
+        problems: a line for each run whose tables cannot be read.
+        last_moving: each run's last probed step with at least ``SLOW`` of its peak learning rate, by run_id.
+    """
 
     def __init__(self, loaded: LoadedStudy, runs: "pd.DataFrame", metrics: list[tuple[str, str]]) -> None:
         """
@@ -29,13 +34,12 @@ class Inside:
         updates, problems = load_steps(loaded, runs, "update", ["lr"])
         self._probed = _steps_by_run(updates)
         self._moving = _steps_by_run(_while_moving(updates))
+        self.last_moving = {key: steps[-1] for key, steps in self._moving.items()}
         self._stopped = set(runs.loc[runs["status"] == Status.DIVERGED, "run_id"])
         self._budget = dict(zip(runs["run_id"], runs["trainer.steps"].astype(int), strict=True))
         self._deepest = sorted(runs["depth"].unique())[-MAPPED_DEPTHS:]
-        deep = set(runs.loc[runs["depth"].isin(self._deepest), "run_id"])
         steps = {
-            key: needed_steps(steps, self._budget[key], key in deep)
-            | needed_steps(self._moving[key], self._budget[key], key in deep)
+            key: needed_steps(steps, self._budget[key]) | needed_steps(self._moving[key], self._budget[key])
             for key, steps in self._probed.items()
         }
         self._layers, more = load_layers(loaded, runs, metrics, steps)
@@ -57,7 +61,12 @@ class Inside:
 
     def at_end(self, metric: str) -> "pd.DataFrame":
         """Rows of a metric at each run's last probed step with at least ``SLOW`` of the peak learning rate."""
-        return self._at(metric, {key: steps[-1] for key, steps in self._moving.items()})
+        return self._at(metric, self.last_moving)
+
+    def by_run(self, scope: str, metric: str) -> "dict[str, pd.DataFrame]":
+        """Rows of a metric at the probe steps read (``profiles.map_steps``), by run_id."""
+        rows = self._layers[(self._layers["metric"] == metric) & (self._layers["scope"] == scope)]
+        return {str(run_id): run for run_id, run in rows.groupby("run_id", observed=True)}
 
     def _at(self, metric: str, steps: dict[str, int]) -> "pd.DataFrame":
         rows = self._layers[self._layers["metric"] == metric]
@@ -67,7 +76,7 @@ class Inside:
         rows = self._layers[self._layers["metric"] == metric]
         if metric != UPDATE:
             return rows
-        last = rows["run_id"].map({run_id: steps[-1] for run_id, steps in self._moving.items()}).astype(float)
+        last = rows["run_id"].map(self.last_moving).astype(float)
         return rows[rows["step"] <= last]
 
 

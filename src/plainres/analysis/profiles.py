@@ -37,10 +37,10 @@ def moment_steps(probed: list[int], budget: int, start: int) -> dict[str, int]:
     return found
 
 
-def needed_steps(probed: list[int], budget: int, whole: bool) -> set[int]:
-    """The steps to read of one run: its moments for either start, and the map's steps if ``whole``."""
+def needed_steps(probed: list[int], budget: int) -> set[int]:
+    """The steps to read of one run: its moments for either start, and the map's steps."""
     wanted = {step for start in probed[:2] for step in moment_steps(probed, budget, start).values()}
-    return wanted | (set(map_steps(probed)) if whole else set())
+    return wanted | set(map_steps(probed))
 
 
 def map_steps(probed: list[int]) -> list[int]:

@@ -1,0 +1,187 @@
+"""Diagnosis: a run's tables -> findings, each with run, layers, steps and number. The rules are in diagnosis_rules."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plainres.analysis.diagnosis_rules import PLATEAU_SHARE, RULES, UNTRAINED_ABOVE, Rule
+from plainres.analysis.diagnosis_values import METRICS, RunValues, Series, beyond, read, where
+from plainres.analysis.load import LoadedStudy
+from plainres.analysis.tables import load_steps
+from plainres.store import FINISHED, Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from plainres.analysis.inside import Inside
+
+LOSS = "train_loss_running"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One rule that a run's numbers carry.
+
+    Attributes:
+        rule: its name in ``RULES``.
+        run_id, run, setting, connection, depth, seed: which run.
+        scope: ``layer``, ``block`` or ``run``.
+        layers: index and name of the layers or blocks; empty for a finding on the whole run.
+        first_step, last_step: from and to which step it is seen (evaluations: number of updates).
+        number, limit, unit: what was measured, and what the rule compares it with.
+        log_classes: ln C; None where the number of classes is not known.
+        train_error: the run's final one, a fraction; None if it has none.
+    """
+
+    rule: str
+    run_id: str
+    run: str
+    setting: str
+    connection: str
+    depth: int
+    seed: int
+    scope: str
+    layers: tuple[tuple[int, str], ...]
+    first_step: int
+    last_step: int
+    number: float
+    limit: float
+    unit: str
+    log_classes: float | None
+    train_error: float | None
+
+
+def diagnose(loaded: LoadedStudy, runs: "pd.DataFrame", inside: "Inside") -> list[Finding]:
+    """Findings on the complete and diverged runs of one setting, the gravest first.
+
+    Args:
+        loaded: the study.
+        runs: its runs of one setting.
+        inside: their layer tables, read with ``diagnosis_values.METRICS`` among the metrics.
+    """
+    runs = runs[runs["status"].isin([str(s) for s in FINISHED])]
+    evaluations, _ = load_steps(loaded, runs, "eval", [LOSS])  # what cannot be read is named by the curves
+    losses = {str(key): rows.sort_values("step") for key, rows in evaluations.groupby("run_id")}
+    tables = {key: inside.by_run(*key) for key in METRICS}
+    found: list[Finding] = []
+    for row in runs.to_dict("records"):
+        key = row["run_id"]
+        classes = (loaded.records[key].get("data") or {}).get("num_classes")
+        rows = losses.get(key)
+        values = RunValues(
+            budget=int(row["trainer.steps"]),
+            last_moving=inside.last_moving.get(key, -1),
+            log_classes=math.log(classes) if classes else math.nan,
+            loss_steps=np.empty(0) if rows is None else rows["step"].to_numpy(),
+            losses=np.empty(0) if rows is None else rows["value"].to_numpy(dtype=float),
+            series={metric: Series.of(by_run[key]) for metric, by_run in tables.items() if key in by_run},
+        )
+        found += findings(row, values)
+    return sorted(found, key=order)
+
+
+def order(found: Finding) -> tuple[int, int, str, int]:
+    """Sort key: gravity as the rules stand in the table, the deepest networks first."""
+    return list(RULES).index(found.rule), -found.depth, found.connection, found.seed
+
+
+def findings(row: dict[str, Any], values: RunValues) -> Iterator[Finding]:
+    """All findings on one run.
+
+    Args:
+        row: of ``LoadedStudy.runs``.
+        values: what was measured in it.
+    """
+    for rule_id, rule in RULES.items():
+        found = RUN_RULES[rule_id](row, values) if rule_id in RUN_RULES else _profile_finding(rule_id, row, values)
+        if found is not None:
+            classes = values.log_classes
+            yield Finding(
+                rule=rule_id,
+                **{key: row[key] for key in ("run_id", "setting", "connection", "depth", "seed")},
+                run=row["name"],
+                **found,
+                unit=rule.unit,
+                log_classes=None if math.isnan(classes) else classes,
+                train_error=_number(row["final_train_error"]),
+            )
+
+
+def _profile_finding(rule_id: str, row: dict[str, Any], values: RunValues) -> dict[str, Any] | None:
+    rule = RULES[rule_id]
+    assert rule.profile is not None
+    if rule.untrained_only and not _untrained(row, values):
+        return None
+    reading = read(values, rule_id)
+    if reading is None or not beyond(rule_id, np.array(reading.number)):
+        return None
+    names = values.series[rule.profile.scope, rule.profile.metric].names
+    steps = reading.steps[beyond(rule_id, reading.numbers)]
+    return {
+        "scope": rule.profile.scope,
+        "layers": tuple((i, names[i]) for i in where(rule_id, reading)),
+        "first_step": int(steps[0]),
+        "last_step": int(steps[-1]),
+        "number": reading.number,
+        "limit": rule.limit,
+    }
+
+
+def _untrained(row: dict[str, Any], values: RunValues) -> bool:
+    loss = _number(row["final_train_loss"])
+    return loss is not None and loss > UNTRAINED_ABOVE * values.log_classes
+
+
+def _diverged(row: dict[str, Any], values: RunValues) -> dict[str, Any] | None:
+    if row["status"] != Status.DIVERGED or (step := _number(row["diverged_step"])) is None:
+        return None
+    return _of_run(int(step), int(step), step, RULES["diverged"])
+
+
+def _chance(row: dict[str, Any], values: RunValues) -> dict[str, Any] | None:
+    """A loss at chance level from some evaluation to the last, for long enough."""
+    there = np.isfinite(values.losses)
+    steps, losses = values.loss_steps[there], values.losses[there]
+    low = np.flatnonzero(~(losses > RULES["chance"].limit * values.log_classes))
+    first = int(low[-1]) + 1 if low.size else 0
+    if first >= len(steps) or steps[-1] - steps[first] < PLATEAU_SHARE * values.budget:
+        return None
+    return _of_run(int(steps[first]), int(steps[-1]), float(losses[first:].min() / values.log_classes), RULES["chance"])
+
+
+def _running_statistics(row: dict[str, Any], values: RunValues) -> dict[str, Any] | None:
+    error, with_batch = _number(row["final_train_error"]), _number(row["final_train_error_batchstats"])
+    rule = RULES["running_statistics"]
+    if error is None or with_batch is None or not 100 * (error - with_batch) > rule.limit:
+        return None
+    return _of_run(values.budget, values.budget, 100 * (error - with_batch), rule)
+
+
+RUN_RULES = {"diverged": _diverged, "chance": _chance, "running_statistics": _running_statistics}
+
+
+def _of_run(first: int, last: int, number: float, rule: Rule) -> dict[str, Any]:
+    return {
+        "scope": "run",
+        "layers": (),
+        "first_step": first,
+        "last_step": last,
+        "number": number,
+        "limit": rule.limit,
+    }
+
+
+def _number(value: object) -> float | None:
+    """A finite number, or None for null and nan."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def grouped(found: list[Finding]) -> list[list[Finding]]:
+    """Findings that differ only by seed, together; in the order of ``found``."""
+    groups: dict[tuple[str, str, str, int], list[Finding]] = {}
+    for one in found:
+        groups.setdefault((one.rule, one.setting, one.connection, one.depth), []).append(one)
+    return list(groups.values())
