@@ -62,11 +62,12 @@ class Rule:
         seen: what is seen, as the beginning of a sentence.
         quantity: what is compared with the limit, in words.
         above: whether the finding is there above the limit, else below it.
-        limit: in ``unit``.
+        limit: in ``unit``; None where there is nothing to compare.
         unit: of number and limit; empty for a ratio.
         means: what it may mean.
         advice: what to try.
         profile: for a rule on layers or blocks.
+        when: for a rule on whole runs, at which steps; the window says it for the others.
         needs: another metric of that scope that the run has to have.
         untrained_only: whether the final training loss has to be above half of ln C as well.
     """
@@ -75,11 +76,12 @@ class Rule:
     seen: str
     quantity: str
     above: bool
-    limit: float
+    limit: float | None
     unit: str
     means: str
     advice: str
     profile: Profile | None = None
+    when: str = ""
     needs: str = ""
     untrained_only: bool = False
 
@@ -95,41 +97,44 @@ _GRADIENT = "activation_grad_norm_input"
 RULES = {
     "diverged": Rule(
         Gravity.GRAVE,
-        "The run diverged: loss, gradient or weights are not finite",
-        "status of the run; the number is the step",
+        "The run diverged: its loss, gradient or weights are not finite",
+        "first step that is not finite",
         True,
-        0.0,
-        "steps",
+        None,
+        "",
         "updates or activations grow without bound",
         "a smaller optimizer.lr, more schedule.warmup_steps, optimizer.clip_norm=1, a norm in the branch "
         "(model.norm=batch) or a scale on it (connection=depth_scaled)",
+        when="any",
     ),
     "chance": Rule(
         Gravity.GRAVE,
-        "The training loss stays at chance level: the network does no better than giving every class the same "
-        "probability",
-        "least train_loss_running ÷ ln C from some evaluation to the end, over at least half of the budget (C classes)",
+        "The training loss stays at chance level",
+        "lowest train_loss_running",
         True,
         0.97,
         "× ln C",
-        "nothing is learned; read it with the gradient, update and dead-layer findings of the same runs",
+        "the network does no better than one that gives every class the same probability, whose loss is ln C; read it "
+        "with the findings on gradients, updates and dead layers of the same runs",
         "fewer layers, a shortcut (connection=residual), a smaller optimizer.lr with more schedule.warmup_steps",
+        when="from some evaluation to the end, over at least half of the budget",
     ),
     "running_statistics": Rule(
         Gravity.GRAVE,
         "Evaluation mode is worse than batch statistics with the same final weights",
-        "final train_error − train_error_batchstats",
+        "train_error − train_error_batchstats",
         True,
         5.0,
         "percentage points",
         "the running averages of batch norm do not fit the weights: part of the error is theirs, not the optimiser's",
         "read train_error_batchstats beside train_error; a smaller learning rate at the end, a larger trainer.batch, "
         "model.norm=layer",
+        when="the final weights",
     ),
     "update_burst": Rule(
         Gravity.WARNING,
         "An early update is larger than the weights that it changes",
-        "update_ratio, largest of all layers with weights at the first probe",
+        "largest update_ratio of all layers that have one at the first probe",
         True,
         1.0,
         "",
@@ -140,20 +145,21 @@ RULES = {
     "exploding_start": Rule(
         Gravity.WARNING,
         "Gradients explode toward the input at the start",
-        f"{_GRADIENT}, early ÷ late blocks",
+        f"{_GRADIENT} of early ÷ late blocks",
         True,
         100.0,
         "",
         "each block multiplies the gradient on its way back; batch norm with ReLU and no shortcut does this at the "
         "initial draw",
-        "a shortcut or a scale on the branch (connection=residual, depth_scaled), model.init=orthogonal with tanh, "
+        "a shortcut or a scale on the branch (connection=residual, depth_scaled), model.init=orthogonal with "
+        "model.activation=tanh, "
         "optimizer.clip_norm=1",
         Profile("block", _GRADIENT, Measure.EARLY_TO_LATE, Window.EARLY),
     ),
     "exploding": Rule(
         Gravity.WARNING,
         "Gradients explode toward the input for most of training",
-        f"{_GRADIENT}, early ÷ late blocks",
+        f"{_GRADIENT} of early ÷ late blocks",
         True,
         20.0,
         "",
@@ -165,7 +171,7 @@ RULES = {
     "vanishing": Rule(
         Gravity.WARNING,
         "Gradients vanish toward the input for most of training",
-        f"{_GRADIENT}, early ÷ late blocks",
+        f"{_GRADIENT} of early ÷ late blocks",
         False,
         0.05,
         "",
@@ -177,7 +183,7 @@ RULES = {
     "update_large": Rule(
         Gravity.WARNING,
         "Updates are large beside the weights for most of training",
-        "update_ratio, median over layers",
+        "median update_ratio over layers",
         True,
         0.03,
         "",
@@ -188,7 +194,7 @@ RULES = {
     "update_small": Rule(
         Gravity.WARNING,
         "Updates are tiny beside the weights for most of training, though the loss is not low",
-        "update_ratio, median over layers",
+        "median update_ratio over layers",
         False,
         3e-5,
         "",
@@ -200,7 +206,7 @@ RULES = {
     "dead": Rule(
         Gravity.WARNING,
         "A layer is dead: almost all of its units are 0 on the whole batch",
-        "dead_fraction, largest of all layers",
+        "largest dead_fraction of all layers",
         True,
         0.9,
         "",
@@ -211,7 +217,7 @@ RULES = {
     "branch_large": Rule(
         Gravity.WARNING,
         "The branch outweighs the trunk early on",
-        "branch_ratio r = ‖F‖/‖h‖, largest of all blocks",
+        "largest branch_ratio r = ‖F‖/‖h‖ of all blocks",
         True,
         5.0,
         "",
@@ -223,7 +229,7 @@ RULES = {
     "trunk_growth": Rule(
         Gravity.WARNING,
         "The trunk's norm grows along depth",
-        "output_norm, last ÷ first block, where the branch is added",
+        "output_norm of the last ÷ first block, where the branch is added",
         True,
         20.0,
         "",
@@ -235,7 +241,7 @@ RULES = {
     "branch_starved": Rule(
         Gravity.WARNING,
         "The branch is scaled down, and the training loss is still high at the end",
-        "|scale_value|, median over blocks, where the final training loss is above half of ln C",
+        "median |scale_value| over blocks, where the final training loss is above half of ln C",
         False,
         0.2,
         "",
@@ -248,7 +254,7 @@ RULES = {
     "branch_quiet": Rule(
         Gravity.NOTE,
         "The branch adds almost nothing to the trunk for most of training",
-        "branch_ratio r = ‖F‖/‖h‖, median over blocks",
+        "median branch_ratio r = ‖F‖/‖h‖ over blocks",
         False,
         0.01,
         "",
@@ -258,3 +264,10 @@ RULES = {
         Profile("block", "branch_ratio", Measure.MEDIAN, Window.LATER),
     ),
 }  # fmt: skip
+
+
+def limit_of(rule_id: str) -> float:
+    """The limit of a rule that has one."""
+    limit = RULES[rule_id].limit
+    assert limit is not None, rule_id
+    return limit

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plainres.analysis.diagnosis_rules import EARLY_SHARE, LEARNS_ABOVE, MIN_PROBES, RULES, Measure, Window
+from plainres.analysis.diagnosis_rules import EARLY_SHARE, LEARNS_ABOVE, MIN_PROBES, RULES, Measure, Window, limit_of
 from plainres.analysis.inside_values import END_SHARE, early_to_late
 
 if TYPE_CHECKING:
@@ -151,15 +151,14 @@ def where(rule_id: str, reading: Reading) -> list[int]:
     assert rule.profile is not None
     seen = np.flatnonzero(~np.isnan(reading.values_SN).all(0))
     if rule.profile.measure is Measure.EARLY_TO_LATE:
-        return seen[: max(1, seen.size // END_SHARE)].tolist()
+        return [int(i) for i in seen[: max(1, seen.size // END_SHARE)]]
     if rule.profile.measure is Measure.GROWTH:
         return [int(seen[0]), int(seen[-1])]
     columns = reading.values_SN[:, seen]
     over_steps = np.nanmax if rule.profile.window is Window.EARLY else np.nanmedian
-    return seen[beyond(rule_id, over_steps(columns, axis=0))].tolist()
+    return [int(i) for i in seen[beyond(rule_id, over_steps(columns, axis=0))]]
 
 
 def beyond(rule_id: str, numbers: np.ndarray) -> np.ndarray:
     """Which numbers lie beyond a rule's limit; one that lies on it does not."""
-    rule = RULES[rule_id]
-    return numbers > rule.limit if rule.above else numbers < rule.limit
+    return numbers > limit_of(rule_id) if RULES[rule_id].above else numbers < limit_of(rule_id)

@@ -7,6 +7,8 @@
         summary.md        the result in words, and how it was computed
         evidence.json     the verdict, and every claim with its interval, rule, runs and status
         evidence.md       the same for a reader
+        diagnosis.json    what the numbers of each run show (docs/diagnosis.md), with layers, steps, what to try
+        diagnosis.md      the same for a reader
         figures/          PDF, PNG and the CSV each figure drew
 
 Every file is replaced as a whole. The CSVs have equal bytes for equal runs.
@@ -24,6 +26,8 @@ from plainres.analysis.audit import audit_table
 from plainres.analysis.curves import curves
 from plainres.analysis.declared import Declaration, declarations
 from plainres.analysis.degradation import Verdict, judge
+from plainres.analysis.diagnosis import Diagnosis, diagnose
+from plainres.analysis.diagnosis_values import METRICS as DIAGNOSIS_METRICS
 from plainres.analysis.evidence import Evidence, gather
 from plainres.analysis.inside import Inside
 from plainres.analysis.inside_values import METRICS as CLAIM_METRICS
@@ -34,6 +38,7 @@ from plainres.analysis.settings import ONLY_SETTING
 from plainres.errors import UserError
 from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
 from plainres.figures.save import NothingToDraw, csv_bytes, save
+from plainres.report.diagnosis import write_diagnosis
 from plainres.report.evidence import evidence_document
 from plainres.report.evidence_text import evidence_text
 from plainres.report.summary import summary_text
@@ -56,6 +61,7 @@ class ReportResult:
         audit: the table of audit.csv.
         declared: for each setting, what its connections declare; those that declare nothing are absent.
         evidence: the claims and what they add up to.
+        diagnosis: what the numbers of the runs show.
         folder: where the report is.
         figures: names of the figures written, without suffix.
         skipped: (figure, reason) for each figure that the study has no data for.
@@ -69,6 +75,7 @@ class ReportResult:
     declared: dict[str, dict[str, Declaration]]
     folder: Path
     evidence: Evidence = field(default_factory=lambda: Evidence([], []))
+    diagnosis: Diagnosis = field(default_factory=Diagnosis)
     figures: list[str] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -100,6 +107,7 @@ def build_report(path: str | Path, echo: Echo = lambda line: None) -> ReportResu
         result.evidence = gather(loaded.study.name, loaded.runs, audit, declared, numbers)
         write_json(result.folder / "evidence.json", evidence_document(result))
         write_atomic(result.folder / "evidence.md", evidence_text(result).encode())
+        write_diagnosis(result)
         write_atomic(result.folder / "summary.md", summary_text(result).encode())
     except OSError as error:
         reason = error.strerror or str(error)
@@ -146,7 +154,7 @@ def _draw(result: ReportResult, setting: str, runs: "pd.DataFrame") -> "pd.DataF
         What the claims need of the same layer tables (``inside_values.measured``), which are large and read once.
     """
     used = usable(runs)
-    inside = Inside(result.loaded, runs, list(dict.fromkeys([*METRICS, *CLAIM_METRICS])))
+    inside = Inside(result.loaded, runs, list(dict.fromkeys([*METRICS, *CLAIM_METRICS, *DIAGNOSIS_METRICS])))
     drawn_curves, problems = curves(result.loaded, runs)
     result.problems = list(dict.fromkeys(result.problems + problems + inside.problems))
     table = result.verdict.table
@@ -158,6 +166,7 @@ def _draw(result: ReportResult, setting: str, runs: "pd.DataFrame") -> "pd.DataF
             result.figures.append(f"{name}{suffix}")
         except NothingToDraw as nothing:
             result.skipped.append((f"{name}{suffix}", str(nothing)))
+    result.diagnosis.extend(diagnose(result.loaded, runs, inside))
     return measured(inside)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from plainres.analysis.declared import Declaration, declared_lines
 from plainres.analysis.settings import ONLY_SETTING, PLAIN, arm_order
 from plainres.analysis.stats import Flag
+from plainres.report.diagnosis import diagnosis_lines
 from plainres.report.evidence import verdict_sentences
 from plainres.report.evidence_text import evidence_table
 from plainres.report.numbers import MANY, Row, difference_text, error_text, seconds_line, status_counts, verdict_lines
@@ -138,8 +139,10 @@ def closing_lines(result: "ReportResult") -> list[str]:
     if not table["n"].sum():
         lines.append("no run is complete or diverged yet: there is no result to show")
     lines += _missing(result)
+    lines += diagnosis_lines(result)
     lines.append(
-        f"tables:  {result.folder}/degradation.csv, runs.csv, audit.csv, summary.md, evidence.md, evidence.json"
+        f"tables:  {result.folder}/degradation.csv, runs.csv, audit.csv, summary.md, evidence.md, evidence.json, "
+        "diagnosis.md, diagnosis.json"
     )
     lines.append(f"figures: {result.folder}/figures ({len(result.figures)} as PDF, PNG and CSV)")
     lines.append(seconds_line(runs, result.seconds))
