@@ -17,7 +17,8 @@ from plainres.report.build import ReportResult, build_report, slug
 from plainres.report.terminal import make_console, print_report
 from plainres.store import Status
 
-FILES = {"degradation.csv", "runs.csv", "audit.csv", "summary.md", "evidence.json", "evidence.md", "figures"}
+TEXTS = {f"{name}.{kind}" for name in ("evidence", "diagnosis") for kind in ("md", "json")}
+FILES = {"degradation.csv", "runs.csv", "audit.csv", "summary.md", "figures"} | TEXTS
 SMALL = FakeStudy(depths=(4, 8), seeds=(0, 1), steps=60, probes=False)
 
 

@@ -151,7 +151,7 @@ RULES = {
         "",
         "each block multiplies the gradient on its way back; batch norm with ReLU and no shortcut does this at the "
         "initial draw",
-        "a shortcut or a scale on the branch (connection=residual, depth_scaled), model.init=orthogonal with "
+        "a shortcut or a scale on the branch (connection=residual or depth_scaled), model.init=orthogonal with "
         "model.activation=tanh, "
         "optimizer.clip_norm=1",
         Profile("block", _GRADIENT, Measure.EARLY_TO_LATE, Window.EARLY),
@@ -165,7 +165,7 @@ RULES = {
         "",
         "early layers get far larger gradients than late ones; one learning rate cannot suit both",
         "a norm in the branch or after the addition, a scale on the branch (connection=depth_scaled), "
-        "optimizer.name=adamw",
+        "optimizer=adamw",
         Profile("block", _GRADIENT, Measure.EARLY_TO_LATE, Window.LATER),
     ),
     "vanishing": Rule(
@@ -211,7 +211,7 @@ RULES = {
         0.9,
         "",
         "a dead unit passes no signal on and no gradient back",
-        "model.activation=gelu or tanh, a smaller optimizer.lr in the first steps, a norm before the activation",
+        "model.activation=gelu, a smaller optimizer.lr in the first steps, a norm before the activation",
         Profile("layer", "dead_fraction", Measure.LARGEST, Window.LATER),
     ),
     "branch_large": Rule(
@@ -222,7 +222,7 @@ RULES = {
         5.0,
         "",
         "the initial draw or the learning rate of the branch is too aggressive: what the shortcut carries is drowned",
-        "the last layer's draw (connection=zero_init), a scale on the branch (connection=depth_scaled, skipinit), "
+        "the last layer's draw (connection=zero_init), a scale on the branch (connection=depth_scaled or skipinit), "
         "more schedule.warmup_steps",
         Profile("block", "branch_ratio", Measure.LARGEST, Window.EARLY),
     ),
@@ -234,7 +234,7 @@ RULES = {
         20.0,
         "",
         "the variance of the branches adds up along the trunk; late branches then hardly count",
-        "where the norm stands (model.placement), a scale that falls with depth (connection=depth_scaled, depth_mup)",
+        "where the norm stands (model.placement), a scale that falls with depth (connection=depth_scaled or depth_mup)",
         Profile("block", "output_norm", Measure.GROWTH, Window.WHOLE),
         needs="branch_ratio",
     ),
