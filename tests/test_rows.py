@@ -3,7 +3,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from plainres.errors import UserError
-from plainres.rows import RowWriter, compact, drop_lines, layers_table, read_lines, read_table, steps_table
+from plainres.rows import (
+    RowWriter,
+    compact,
+    drop_lines,
+    layers_table,
+    read_last_line,
+    read_lines,
+    read_table,
+    steps_table,
+)
 
 LAYOUT = {"layer": ["stem", "head"], "block": ["blocks.0"]}
 STEPS = [
@@ -156,3 +165,23 @@ def test_a_failed_compaction_leaves_the_lines(monkeypatch, written):
         compact(written, LAYOUT)
     assert tuples(read_table(written, "layers", LAYOUT)) == LAYERS_ROWS
     assert not list(written.path.glob("*.parquet"))
+
+
+@pytest.mark.parametrize("width", [1, 3000, 40_000])  # shorter and longer than what is read at first
+def test_the_last_whole_line_of_a_file_that_grows(tmp_path, width):
+    path = tmp_path / "layers.jsonl"
+    assert read_last_line(path) is None
+    lines = [b'{"step": %d, "values": [%s]}\n' % (i, b"0.12345, " * width + b"1") for i in range(3)]
+    path.write_bytes(b"".join(lines))
+    whole = path.read_bytes()
+    for size in {1, len(lines[0]) - 1, len(lines[0]), 2 * len(lines[0]) + 7, len(whole) - 1, len(whole)}:
+        path.write_bytes(whole[:size])
+        last = size // len(lines[0]) - 1
+        assert read_last_line(path) == (read_lines(path)[-1] if last >= 0 else None)
+        assert last < 0 or read_last_line(path)["step"] == last
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"no json\n", b"[1]\n"])
+def test_a_last_line_that_is_no_row_is_none(tmp_path, text):
+    (tmp_path / "layers.jsonl").write_bytes(text)
+    assert read_last_line(tmp_path / "layers.jsonl") is None

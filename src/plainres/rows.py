@@ -99,6 +99,27 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def read_last_line(path: Path) -> dict[str, Any] | None:
+    """The last whole line of a JSON-lines file that is still being written; None if it has none, or is gone."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            length = _TAIL
+            while True:
+                file.seek(max(0, size - length))
+                lines = file.read().split(b"\n")  # what follows the last newline is torn, or empty
+                if len(lines) > 2 or length >= size:
+                    break
+                length *= 8
+        row = orjson.loads(lines[-2]) if len(lines) > 1 else None
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+_TAIL = 1 << 16  # bytes read at first: a line of a network of 50 layers is shorter
+
+
 def steps_table(rows: Iterable[dict[str, Any]]) -> pa.Table:
     """Tidy table of run-scope rows: step, kind (``eval``: after that many updates; ``update``: in that step)."""
     columns: dict[str, list[Any]] = {name: [] for name in STEPS_SCHEMA.names}

@@ -3,19 +3,21 @@
 import io
 from collections.abc import Callable
 
+import pytest
 from rich.console import Console
 
 from plainres.job import Outcome
 from plainres.launch.prepare import prepare
 from plainres.launch.view import LiveView, PlainView, Tally, make_view, progress_cells
 from plainres.schema import RunConf
-from plainres.store import Status
+from plainres.store import Status, Study
 
 Make = Callable[..., RunConf]
 
 
 class FakeSweep:
-    def __init__(self, terminal: bool) -> None:
+    def __init__(self, terminal: bool, study: Study) -> None:
+        self.study = study
         self.text = io.StringIO()
         self.console = Console(file=self.text, force_terminal=terminal, width=100)
 
@@ -25,8 +27,8 @@ def outcome(name: str, status: Status, skipped: bool = False, message: str = "")
 
 
 def test_plain_lines_count_and_name(tiny: Make) -> None:
-    specs = prepare([tiny("plain"), tiny("residual"), tiny(seed=1), tiny(seed=2)])[1]
-    sweep = FakeSweep(terminal=False)
+    study, specs = prepare([tiny("plain"), tiny("residual"), tiny(seed=1), tiny(seed=2)])
+    sweep = FakeSweep(False, study)
     with make_view(sweep, specs, 2) as view:  # type: ignore[arg-type]
         assert isinstance(view, PlainView)
         view.finished(outcome(specs[0].name, Status.COMPLETE))
@@ -41,13 +43,30 @@ def test_plain_lines_count_and_name(tiny: Make) -> None:
 
 
 def test_live_table_shows_step_loss_and_error(tiny: Make) -> None:
-    specs = prepare([tiny("plain"), tiny("residual")])[1]
-    sweep = FakeSweep(terminal=True)
+    study, specs = prepare([tiny("plain"), tiny("residual")])
+    sweep = FakeSweep(True, study)
     with make_view(sweep, specs, 2) as view:  # type: ignore[arg-type]
         assert isinstance(view, LiveView)
         view.update({specs[0].name: {"step": 3, "steps": 12, "loss": 2.25, "train_error": 0.5}})
     text = sweep.text.getvalue()
     assert all(word in text for word in ("0/2 runs done", "mlp-plain-d004-s0", "3/12", "2.2500", "50.00 %"))
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_job_at_chance_level_is_warned_of(tiny: Make, terminal: bool) -> None:
+    study, specs = prepare([tiny("plain"), tiny("residual")])
+    study.run_folder(specs[0].name).update(data={"num_classes": 10})
+    sweep = FakeSweep(terminal, study)
+    with make_view(sweep, specs, 2) as view:  # type: ignore[arg-type]
+        for step in (0, 6, 9):
+            if isinstance(view, LiveView):
+                view._drawn = 0.0
+            view.update({specs[0].name: {"step": step, "steps": 12, "loss": 2.3, "train_error": 0.9}})
+    text = sweep.text.getvalue()
+    line = "mlp-plain-d004-s0: loss 2.30 is at chance level (ln 10 = 2.303) since step 0"
+    assert line in text
+    if not terminal:
+        assert text.count("chance") == 1 and f"warning: {line}" in text, "said once"
 
 
 def test_progress_of_a_job_that_has_not_begun() -> None:

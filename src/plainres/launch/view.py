@@ -12,11 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from plainres.job import Outcome
+from plainres.launch.watch import Watch
 from plainres.pair import RunSpec
 from plainres.store import FINISHED
 
 if TYPE_CHECKING:
     from plainres.launch.sweep import Sweep
+
+
+MOST_LINES = 8  # of warnings below the live table
 
 
 class View(Protocol):
@@ -72,9 +76,10 @@ class Tally:
 class LiveView:
     """A table that is redrawn in place."""
 
-    def __init__(self, live: Live, tally: Tally) -> None:
+    def __init__(self, live: Live, tally: Tally, watch: Watch) -> None:
         self._live = live
         self._tally = tally
+        self._watch = watch
         self._drawn = 0.0
 
     def update(self, progress: dict[str, dict[str, Any]]) -> None:
@@ -89,7 +94,10 @@ class LiveView:
             table.add_row(name.rpartition("-")[0], *progress_cells(p))
         bar = ProgressBar(total=self._tally.total, completed=self._tally.ended, width=40)
         eta = f"  about {self._tally.remaining(progress)} left"
-        self._live.update(Group(Text(self._tally.line(len(progress)) + eta), bar, Text(), table))
+        warned = [w.line for w in self._watch.look(progress)]
+        more = [f"and {len(warned) - MOST_LINES} more"] if len(warned) > MOST_LINES else []
+        below = Text("\n".join(["", *warned[:MOST_LINES], *more]), style="yellow")
+        self._live.update(Group(Text(self._tally.line(len(progress)) + eta), bar, Text(), table, below))
 
     def finished(self, outcome: Outcome) -> None:
         self._tally.add(outcome)
@@ -98,11 +106,13 @@ class LiveView:
 
 
 class PlainView:
-    """One line a finished job, and a sign of life at least every half minute."""
+    """One line a finished job, each warning once, and a sign of life at least every half minute."""
 
-    def __init__(self, console: Console, tally: Tally) -> None:
+    def __init__(self, console: Console, tally: Tally, watch: Watch) -> None:
         self._console = console
         self._tally = tally
+        self._watch = watch
+        self._said: set[tuple[str, str]] = set()
         self._spoke = time.monotonic()
 
     def _say(self, text: str) -> None:
@@ -110,6 +120,10 @@ class PlainView:
         self._spoke = time.monotonic()
 
     def update(self, progress: dict[str, dict[str, Any]]) -> None:
+        for warned in self._watch.look(progress):
+            if (warned.run, warned.rule) not in self._said:
+                self._said.add((warned.run, warned.rule))
+                self._say(f"warning: {warned.line}")
         if time.monotonic() - self._spoke > 30:
             running = [f"{name.rpartition('-')[0]} at step {progress_cells(p)[0]}" for name, p in progress.items()]
             left = self._tally.remaining(progress)
@@ -139,10 +153,10 @@ def progress_cells(progress: dict[str, Any]) -> tuple[str, str, str]:
 def make_view(sweep: "Sweep", specs: list[RunSpec], jobs: int) -> Iterator[View]:
     """A live view on a terminal, plain lines elsewhere."""
     console = sweep.console
-    tally = Tally(specs)
+    tally, watch = Tally(specs), Watch(sweep.study, specs)
     console.print(Text(f"plainres: {jobs} job{'s' if jobs > 1 else ''} at a time"), soft_wrap=True)
     if not console.is_terminal:
-        yield PlainView(console, tally)
+        yield PlainView(console, tally, watch)
         return
     with Live(console=console, refresh_per_second=4, transient=True) as live:
-        yield LiveView(live, tally)
+        yield LiveView(live, tally, watch)
