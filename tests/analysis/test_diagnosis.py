@@ -183,7 +183,7 @@ def test_a_diverged_run_names_step_and_layer() -> None:
     of_row = {"status": str(Status.DIVERGED), "diverged_step": 8.0, "diverged_layer": "blocks.3.branch.0", **none}
     finding = found(run_values(), "diverged", **of_row)
     assert finding is not None and finding.train_error is None
-    assert sentence([finding]) == "first step that is not finite is 8 (no limit); blocks.3.branch.0; step 8."
+    assert sentence([finding]) == "first step that is not finite is 8; blocks.3.branch.0; step 8."
     assert found(run_values(), "diverged") is None
 
 

@@ -67,7 +67,7 @@ class Rule:
         means: what it may mean.
         advice: what to try.
         profile: for a rule on layers or blocks.
-        when: for a rule on whole runs, at which steps; the window says it for the others.
+        when: what else has to hold; for a rule on whole runs, at which steps (for the others the window says it).
         needs: another metric of that scope that the run has to have.
         untrained_only: whether the final training loss has to be above half of ln C as well.
     """
@@ -109,7 +109,7 @@ RULES = {
     ),
     "chance": Rule(
         Gravity.GRAVE,
-        "The training loss stays at chance level",
+        "The training loss stays at chance level or above",
         "lowest train_loss_running",
         True,
         0.97,
@@ -229,19 +229,20 @@ RULES = {
     "trunk_growth": Rule(
         Gravity.WARNING,
         "The trunk's norm grows along depth",
-        "output_norm of the last ÷ first block, where the branch is added",
+        "output_norm of the last ÷ first block",
         True,
         20.0,
         "",
         "the variance of the branches adds up along the trunk; late branches then hardly count",
         "where the norm stands (model.placement), a scale that falls with depth (connection=depth_scaled or depth_mup)",
         Profile("block", "output_norm", Measure.GROWTH, Window.WHOLE),
+        when="where branches are added to the trunk",
         needs="branch_ratio",
     ),
     "branch_starved": Rule(
         Gravity.WARNING,
         "The branch is scaled down, and the training loss is still high at the end",
-        "median |scale_value| over blocks, where the final training loss is above half of ln C",
+        "median |scale_value| over blocks",
         False,
         0.2,
         "",
@@ -249,6 +250,7 @@ RULES = {
         "to make up for it",
         "a larger connection.alpha, a learned scale (connection=skipinit), more trainer.steps",
         Profile("block", "scale_value", Measure.MEDIAN, Window.LATER),
+        when="where the final training loss is above half of ln C",
         untrained_only=True,
     ),
     "branch_quiet": Rule(

@@ -36,11 +36,11 @@ class Series:
     def of(cls, rows: "pd.DataFrame") -> "Series":
         """From tidy rows (step, layer_index, layer_name, value) of one run, scope and metric."""
         steps, at_step = np.unique(rows["step"].to_numpy(), return_inverse=True)
-        at_layer = rows["layer_index"].to_numpy()
-        names = dict(zip(at_layer, rows["layer_name"], strict=True))
-        count = int(at_layer.max()) + 1
+        indices, firsts = np.unique(rows["layer_index"].to_numpy(), return_index=True)
+        names = dict(zip(indices, rows["layer_name"].iloc[firsts], strict=True))
+        count = int(indices[-1]) + 1
         values_SN = np.full((len(steps), count), np.nan)
-        values_SN[at_step, at_layer] = rows["value"].to_numpy(dtype=float)
+        values_SN[at_step, rows["layer_index"].to_numpy()] = rows["value"].to_numpy(dtype=float)
         return cls(steps, tuple(str(names.get(i, i)) for i in range(count)), values_SN)
 
 

@@ -15,7 +15,7 @@ LN_C = "× ln C"  # the unit of a rule on the loss
 def headline(group: Sequence[Finding], diagnosis: Diagnosis) -> str:
     """``plain, depth 100 (5 of 5 runs): the training loss stays at chance level: 2.25 to 2.30 nats = …``."""
     seen = RULES[group[0].rule].seen
-    return f"{about(group, diagnosis)}: {seen[0].lower()}{seen[1:]}: {numbers(group)} ({limit_text(group[0].rule)})"
+    return f"{about(group, diagnosis)}: {seen[0].lower()}{seen[1:]}: {beside_limit(numbers(group), group[0].rule)}"
 
 
 def about(group: Sequence[Finding], diagnosis: Diagnosis) -> str:
@@ -29,7 +29,7 @@ def about(group: Sequence[Finding], diagnosis: Diagnosis) -> str:
 def sentence(group: Sequence[Finding]) -> str:
     """What was measured, where and when; of several seeds their range, all their layers and all their steps."""
     one = group[0]
-    parts = [f"{RULES[one.rule].quantity} is {numbers(group)} ({limit_text(one.rule)})"]
+    parts = [f"{RULES[one.rule].quantity} is {beside_limit(numbers(group), one.rule)}"]
     if layers := layer_text(group):
         parts.append(layers)
     parts.append(step_text(group))
@@ -63,11 +63,17 @@ def number_text(value: float, rule_id: str) -> str:
 
 
 def limit_text(rule_id: str) -> str:
-    """``limit: above 0.97 × ln C``; a run that diverged has none."""
+    """``above 0.97 × ln C``; empty for a rule that compares nothing."""
     rule = RULES[rule_id]
     if rule.limit is None:
-        return "no limit"
-    return f"limit: {'above' if rule.above else 'below'} {rule.limit:g} {rule.unit}".rstrip()
+        return ""
+    return f"{'above' if rule.above else 'below'} {rule.limit:g} {rule.unit}".rstrip()
+
+
+def beside_limit(text: str, rule_id: str) -> str:
+    """A number with its rule's limit: ``0.004 (limit: below 0.05)``."""
+    limit = limit_text(rule_id)
+    return f"{text} (limit: {limit})" if limit else text
 
 
 def step_text(group: Sequence[Finding]) -> str:

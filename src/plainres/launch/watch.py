@@ -14,7 +14,7 @@ import numpy as np
 
 from plainres.analysis.diagnosis_rules import EARLY_SHARE, LEARNS_ABOVE, RULES, Gravity, Window, limit_of
 from plainres.analysis.diagnosis_values import beyond, measure
-from plainres.analysis.diagnosis_words import limit_text, number_text
+from plainres.analysis.diagnosis_words import beside_limit, number_text
 from plainres.analysis.inside import SLOW
 from plainres.errors import UserError
 from plainres.optim import learning_rate
@@ -130,5 +130,5 @@ def _of_row(job: _Job, row: dict[str, Any]) -> Iterator[Warned]:
             continue
         number = measure(rule.profile.measure, np.abs(np.array(values, dtype=float)))
         if beyond(name, np.array(number)):
-            text = f"{rule.quantity} is {number_text(number, name)} at step {step} ({limit_text(name)})"
+            text = beside_limit(f"{rule.quantity} is {number_text(number, name)} at step {step}", name)
             yield Warned(job.spec.name, name, f"{job.short}: {name.replace('_', ' ')}: {text}")

@@ -112,8 +112,8 @@ def rule_table() -> Iterator[str]:
     yield "| rule | weighs | seen | number | limit | steps | may mean | try |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for name, rule in RULES.items():
-        steps = str(rule.profile.window) if rule.profile else rule.when
-        limit = limit_text(name).removeprefix("limit: ")
+        steps = "; ".join(filter(None, [str(rule.profile.window) if rule.profile else "", rule.when]))
+        limit = limit_text(name) or "none"
         quantity = rule.quantity.replace("|", "∣")  # a bar would end the cell
         cells = [name, str(rule.gravity), rule.seen, quantity, limit, steps, rule.means, rule.advice]
         yield f"| {' | '.join(cells)} |"
