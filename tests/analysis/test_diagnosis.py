@@ -13,7 +13,7 @@ import pytest
 from fake_study import FakeStudy
 from plainres.analysis.diagnosis import Diagnosis, Finding, diagnose, findings, grouped
 from plainres.analysis.diagnosis_rules import RULES, Measure, Window, limit_of
-from plainres.analysis.diagnosis_values import METRICS, RunValues, Series, measure
+from plainres.analysis.diagnosis_values import METRICS, RunValues, Series, beyond, measure
 from plainres.analysis.diagnosis_words import headline, numbers, sentence
 from plainres.analysis.inside import Inside
 from plainres.analysis.load import LoadedStudy, load_study
@@ -76,6 +76,7 @@ def test_a_rule_on_layers_fires_beyond_its_limit_only(rule_id: str) -> None:
     window = {Window.EARLY: (0, 0), Window.LATER: (10, 80), Window.WHOLE: (0, 80)}[PROFILES[rule_id].window]
     assert (finding.first_step, finding.last_step) == window
     assert found(made(rule_id, limit * short), rule_id) is None
+    assert not beyond(rule_id, np.array(limit)), "on the limit is not beyond it"
 
 
 @pytest.mark.parametrize("rule_id", PROFILES)

@@ -83,6 +83,16 @@ def test_findings_of_all_seeds_stand_together_and_name_layers_steps_and_number(t
     )
 
 
+def test_shallow_networks_are_looked_at_like_deep_ones(tmp_path: Path) -> None:
+    """Maps are drawn of the two deepest only; the diagnosis needs the steps of all."""
+    depths = (18, 22, 26)
+    errors = {(arm, depth, 0): 0.8 for arm in ("plain", "residual") for depth in depths}
+    study = FakeStudy(depths=depths, seeds=(0,), errors=errors).write(tmp_path)
+    plant(study, vanish)
+    found, _ = documents(build_report(study))
+    assert [(f["rule"], f["depth"]) for f in found["findings"]] == [("vanishing", depth) for depth in (26, 22, 18)]
+
+
 def test_a_study_without_findings_says_so(tmp_path: Path) -> None:
     study = FakeStudy(depths=(8,), seeds=(0,), errors={("plain", 8, 0): 0.0}).write(tmp_path)
     result = build_report(study)
