@@ -109,14 +109,23 @@ def test_fewer_than_three_probes_are_no_long_time() -> None:
 
 
 def test_layers_named_are_those_beyond_the_limit() -> None:
-    values = np.full((len(PROBED), 4), 1e-3)
+    values = np.full((3, 4), 1e-3)
     values[0] = [12_000.0, 0.5, 2.0, NAN]
-    values[1, 3] = 50.0  # a weight that started at 0: its first ratio is no fault
-    series = {("layer", "update_ratio"): Series(PROBED, ("stem.op.weight", "a", "b", "c"), values)}
+    values[1, 3] = 50_000.0  # a weight that started at 0: its first ratio is no fault
+    series = {("layer", "update_ratio"): Series(np.array([0, 5, 50]), ("stem.op.weight", "a", "b", "c"), values)}
     finding = found(run_values(series), "update_burst")
     assert finding is not None and finding.layers == ((0, "stem.op.weight"), (2, "b"))
     assert finding.number == 12_000 and (finding.first_step, finding.last_step) == (0, 0)
     assert "stem, b; step 0" in sentence([finding]) and "12,000" in sentence([finding])
+
+
+def test_most_of_training_is_its_median_and_not_its_mean() -> None:
+    values = made("vanishing", 0.03)
+    (key,) = values.series
+    values.series[key].values_SN[-4:-1, :2] = 900.0  # the last 3 of 8 steps
+    finding = found(values, "vanishing")
+    assert finding is not None and finding.number == pytest.approx(0.03)
+    assert (finding.first_step, finding.last_step) == (10, 50)
 
 
 def test_measures_by_hand() -> None:
@@ -142,6 +151,7 @@ def test_a_small_scale_is_no_fault_of_a_run_that_was_trained() -> None:
     assert found(values, "branch_starved", final_train_loss=0.51 * LN_10) is not None
     assert found(values, "branch_starved", final_train_loss=0.49 * LN_10) is None
     assert found(values, "branch_starved", final_train_loss=None) is None
+    assert found(made("branch_starved", -1.0), "branch_starved") is None, "a learned scale may be negative"
 
 
 @pytest.mark.parametrize(
