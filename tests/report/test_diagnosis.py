@@ -73,7 +73,9 @@ def test_findings_of_all_seeds_stand_together_and_name_layers_steps_and_number(t
     assert (one["first_step"], one["last_step"]) == (100, 450), "after a tenth of 600 steps, before the rate is near 0"
     assert one["run"] in text and one["sentence"].startswith("activation_grad_norm_input of early ÷ late")
     assert one["may_mean"] in text and one["try"] in text
-    assert text.startswith("# depth: diagnosis\n\n1 finding on 2 of 4 runs.\n\n## Warnings\n\n### Gradients vanish")
+    table = "| networks | runs | findings |\n| --- | ---: | --- |\n| plain, depth 18 | 2 | vanishing |"
+    head = f"# depth: diagnosis\n\n1 finding on 2 of 4 runs.\n\n{table}\n\n## Warnings\n\n### Gradients vanish"
+    assert text.startswith(head)
     assert "**plain, depth 18 (2 of 2 runs)**" in text and "**residual, depth" not in text
     assert set(found["rules"]) == set(RULES) and found["num_runs"] == 4
     first, second = diagnosis_lines(result)
@@ -111,6 +113,7 @@ def test_what_was_not_looked_at_is_named(tmp_path: Path) -> None:
     assert "only the rules on whole runs apply" in text
     (one,) = found["findings"]
     assert one["layers"] == [{"layer_index": None, "layer_name": "blocks.1.branch.0.op.weight"}]
+    assert "| residual, depth 8 | 2 | diverged (1 of 2) |" in text
     assert one["train_error"] is None and "blocks.1.branch.0; step 19." in text
 
 

@@ -53,6 +53,11 @@ class Finding:
     log_classes: float | None
     train_error: float | None
 
+    @property
+    def cell(self) -> tuple[str, str, int]:
+        """Setting, connection, depth: equal for runs that differ only by seed."""
+        return self.setting, self.connection, self.depth
+
 
 @dataclass
 class Diagnosis:
@@ -198,7 +203,7 @@ def _number(value: object) -> float | None:
 
 def grouped(found: list[Finding]) -> list[list[Finding]]:
     """Findings that differ only by seed, together; in the order of ``found``."""
-    groups: dict[tuple[str, str, str, int], list[Finding]] = {}
+    groups: dict[tuple[str, tuple[str, str, int]], list[Finding]] = {}
     for one in found:
-        groups.setdefault((one.rule, one.setting, one.connection, one.depth), []).append(one)
+        groups.setdefault((one.rule, one.cell), []).append(one)
     return list(groups.values())

@@ -20,10 +20,14 @@ def headline(group: Sequence[Finding], diagnosis: Diagnosis) -> str:
 
 def about(group: Sequence[Finding], diagnosis: Diagnosis) -> str:
     """``plain, depth 100 (5 of 5 runs)``."""
-    one = group[0]
+    count = diagnosis.cells[group[0].cell]
+    return f"{network_text(group[0])} ({len(group)} of {count} run{'s' if count > 1 else ''})"
+
+
+def network_text(one: Finding) -> str:
+    """``plain, depth 100``, with the setting where there are several."""
     setting = "" if one.setting == ONLY_SETTING else f", {one.setting}"
-    count = diagnosis.cells[one.setting, one.connection, one.depth]
-    return f"{one.connection}, depth {one.depth}{setting} ({len(group)} of {count} run{'s' if count > 1 else ''})"
+    return f"{one.connection}, depth {one.depth}{setting}"
 
 
 def sentence(group: Sequence[Finding]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from plainres.analysis.diagnosis import Finding, grouped
 from plainres.analysis.diagnosis_rules import RULES, Gravity
-from plainres.analysis.diagnosis_words import about, headline, limit_text, sentence
+from plainres.analysis.diagnosis_words import about, headline, limit_text, network_text, sentence
 from plainres.store import FINISHED, write_atomic, write_json
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def diagnosis_text(result: "ReportResult") -> str:
     """The text of diagnosis.md; equal runs give equal text."""
     parts = [f"# {result.loaded.study.name}: diagnosis", *_summary(result)]
     groups = grouped(result.diagnosis.findings)
+    if groups:
+        parts.append("\n".join(_overview(result, groups)))
     for gravity in Gravity:
         if ids := [i for i, rule in RULES.items() if rule.gravity is gravity and any(g[0].rule == i for g in groups)]:
             parts.append(f"## {TITLES[gravity]}")
@@ -91,6 +93,17 @@ def count_text(result: "ReportResult") -> str:
     count = len(grouped(found))
     runs = len({f.run_id for f in found})
     return f"{count} finding{'s' if count > 1 else ''} on {runs} of {total} run{'s' if total > 1 else ''}"
+
+
+def _overview(result: "ReportResult", groups: list[list[Finding]]) -> Iterator[str]:
+    """A row for each kind of network that has findings: what is seen on its runs taken together."""
+    yield "| networks | runs | findings |"
+    yield "| --- | ---: | --- |"
+    cells = result.diagnosis.cells
+    for cell in sorted({g[0].cell for g in groups}, key=lambda cell: (cell[0], -cell[2], cell[1])):
+        mine = [g for g in groups if g[0].cell == cell]
+        part = [f"{g[0].rule}{'' if len(g) == cells[cell] else f' ({len(g)} of {cells[cell]})'}" for g in mine]
+        yield f"| {network_text(mine[0][0])} | {cells[cell]} | {', '.join(part)} |"
 
 
 def _section(result: "ReportResult", rule_id: str, groups: list[list[Finding]]) -> str:
