@@ -1,6 +1,7 @@
 """The claim near_identity: do early stability and final loss move together when blocks start near the identity?"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +34,7 @@ def near_identity(study: str, cells: Cells, connection: str, pool: Pool) -> Clai
     if not kind:
         words = "Not tested: it compares y = x + F(x) with blocks that start with a smaller F, and this is neither."
         return not_tested("near_identity", cells.setting, connection, words, "")
-    found = _setting(cells, pool, connection)
+    found = ablation(cells, pool, connection)
     if found is None:
         other = f"{study}_init_ablation"
         words = "Not tested: no runs with several initial scales of the branch where the one at full scale is off the "
@@ -42,12 +43,12 @@ def near_identity(study: str, cells: Cells, connection: str, pool: Pool) -> Clai
         names = ["plain", "residual", "scaled", "depth_scaled", "skipinit", "zero_init"]
         command = run_command(other, cells.runs, (), names, (0, 1, 2, 3, 4), f"optimizer.lr={rate:g}")
         return not_tested("near_identity", cells.setting, connection, words, command)
-    setting, full, near = found
-    rows = _with_losses(setting, pool.early_loss)
+    setting, full, near = found.setting, found.full, found.near
+    rows = with_losses(setting, pool.early_loss)
     makers = [
         _difference(rows, name, full, arm, depth)
         for arm in near
-        for depth in _off_floor(setting, full)
+        for depth in off_floor(setting, full)
         for name in RULES["near_identity"].parts
     ]
     comparisons = made(makers)
@@ -55,36 +56,51 @@ def near_identity(study: str, cells: Cells, connection: str, pool: Pool) -> Clai
     words = _words(status, full, near, comparisons, setting)
     needed = max((c.n_needed or 0 for c in comparisons), default=0)
     seeds = enough_seeds(setting.runs, max(setting.runs["seed"].nunique(), min(needed, MAX_N)))
-    command = run_command(f"{study}_init_ablation", setting.runs, _off_floor(setting, full), (full, *near), seeds)
+    command = run_command(f"{study}_init_ablation", setting.runs, off_floor(setting, full), (full, *near), seeds)
     return claim("near_identity", cells.setting, connection, status, words, comparisons, None, command)
 
 
-def _setting(cells: Cells, pool: Pool, connection: str) -> tuple[Cells, str, list[str]] | None:
-    """The setting with most arms, the nearest learning rate first: its cells, the arm at full scale, the others."""
+@dataclass(frozen=True, eq=False)
+class Ablation:
+    """Arms that start at different distances from the identity, all else equal.
+
+    Attributes:
+        setting: their cells.
+        full: the arm y = x + F(x), which has depths off the floor.
+        near: the arms to compare with it.
+    """
+
+    setting: Cells
+    full: str
+    near: list[str]
+
+
+def ablation(cells: Cells, pool: Pool, connection: str) -> Ablation | None:
+    """The setting with most arms to compare with ``connection``, the nearest learning rate first; None without one."""
     rate = float(cells.runs["optimizer.lr"].iloc[0])
     found = []
     for alike in pool.alike(cells, FREE):
         kinds = starts(alike.used) if len(alike.used) else {}
-        full = [name for name, kind in kinds.items() if kind == "full" and _off_floor(alike, name)]
+        full = [name for name, kind in kinds.items() if kind == "full" and off_floor(alike, name)]
         near = sorted(name for name, kind in kinds.items() if kind == "near")
         near = [name for name in near if connection in (*full, name)]
         if full and near:
             distance = abs(np.log(float(alike.runs["optimizer.lr"].iloc[0]) / rate))
-            found.append((-len(near), distance, alike.setting, (alike, full[0], near)))
+            found.append((-len(near), distance, alike.setting, Ablation(alike, full[0], near)))
     return min(found, key=lambda item: item[:3])[3] if found else None
 
 
-def _off_floor(cells: Cells, full: str) -> list[int]:
+def off_floor(cells: Cells, full: str) -> list[int]:
     """Depths at which the arm at full scale has something left to improve."""
     return [d for d in cells.depths(full) if 100 * cells.cell(full, d)["train_error"].mean() > ON_FLOOR]
 
 
-def _with_losses(cells: Cells, early: Mapping[str, float]) -> "pd.DataFrame":
-    """The finished runs with ``early`` and ``end``, log10 of losses; diverged runs at chance level."""
+def with_losses(cells: Cells, early: Mapping[str, float]) -> "pd.DataFrame":
+    """The finished runs with ``early`` and ``end``, log10 of losses (diverged: of ``chance`` = ln C)."""
     used = grouped(cells.used, ["connection"])[COLUMNS]
-    chance = np.log10(used["chance_error"].astype(float).map(chance_loss))
-    end = used["log_loss"].astype(float).where(~used["diverged"], chance)
-    return used.assign(early=used["run_id"].map(dict(early)).astype(float), end=end)
+    chance = used["chance_error"].astype(float).map(chance_loss)
+    end = used["log_loss"].astype(float).where(~used["diverged"], np.log10(chance))
+    return used.assign(early=used["run_id"].map(dict(early)).astype(float), end=end, chance=chance)
 
 
 def _difference(rows: "pd.DataFrame", name: str, full: str, arm: str, depth: int) -> Make:

@@ -18,20 +18,21 @@ PLAIN = "plain"
 def add_labels(runs: "pd.DataFrame") -> "pd.DataFrame":
     """Add ``setting`` (``lr=0.1, steps=300``: only what varies; ``all`` if nothing does) and ``connection``.
 
-    Two connections under one name (a part overridden on the command line) are told apart: ``residual(…=…)``.
+    Two connections under one name (a part overridden on the command line) are told apart: ``residual(…=…)``; a part
+    that one of them does not have (``none``) is not named.
     """
     names = list(identity_fields(RunConf()))
     held = [n for n in names if n.split(".")[0] not in UNDER_STUDY]
     labelled = runs.assign(setting=_labels(runs, held).replace("", ONLY_SETTING), connection="")
     for name, arm in runs.groupby("connection.name", sort=True):
         parts = [n for n in names if n.startswith("connection.") and n != "connection.name"]
-        suffix = _labels(arm, parts)
+        suffix = _labels(arm, parts, hidden="none")
         labelled.loc[arm.index, "connection"] = str(name) + suffix.where(suffix == "", "(" + suffix + ")")
     return labelled.astype({"setting": str, "connection": str})
 
 
-def _labels(runs: "pd.DataFrame", fields: Sequence[str]) -> "pd.Series[str]":
-    """For each run, the values of those fields that differ within ``runs``."""
+def _labels(runs: "pd.DataFrame", fields: Sequence[str], hidden: str = "") -> "pd.Series[str]":
+    """For each run, the values of those fields that differ within ``runs``; a value ``hidden`` is left out."""
     import pandas as pd
 
     texts = {name: runs[name].map(_text) for name in fields}
@@ -43,7 +44,8 @@ def _labels(runs: "pd.DataFrame", fields: Sequence[str]) -> "pd.Series[str]":
     label = pd.Series("", index=runs.index, dtype=str)
     for name, short in zip(varying, shorts, strict=True):
         shown = short if shorts.count(short) == 1 else name
-        label = label + label.where(label == "", ", ") + f"{shown}=" + texts[name]
+        part = label.where(label == "", ", ") + f"{shown}=" + texts[name]
+        label = label + part.where(texts[name] != hidden, "")
     return label
 
 

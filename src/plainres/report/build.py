@@ -36,6 +36,7 @@ from plainres.analysis.settings import ONLY_SETTING
 from plainres.errors import UserError
 from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
 from plainres.figures.save import NothingToDraw, csv_bytes, save
+from plainres.report.across import ACROSS, draw_across, slug
 from plainres.report.evidence import evidence_document
 from plainres.report.evidence_text import evidence_text
 from plainres.report.summary import summary_text
@@ -104,8 +105,9 @@ def build_report(path: str | Path, echo: Echo = lambda line: None, beside: Seque
         result.folder.mkdir(parents=True, exist_ok=True)
         _write_tables(result)
         numbers = {str(key): _draw(result, str(key), runs) for key, runs in loaded.runs.groupby("setting")}
-        _remove_stale(result)
         pool = _pool(result)
+        draw_across(result, pool)
+        _remove_stale(result)
         result.evidence = gather(loaded.study.name, loaded.runs, audit, declared, numbers, pool)
         write_json(result.folder / "evidence.json", evidence_document(result))
         write_atomic(result.folder / "evidence.md", evidence_text(result).encode())
@@ -180,14 +182,9 @@ def _draw(result: ReportResult, setting: str, runs: "pd.DataFrame") -> "pd.DataF
     return measured(inside)
 
 
-def slug(setting: str) -> str:
-    """A setting's label as a part of a file name: ``lr=0.1, steps=300`` -> ``lr=0.1_steps=300``."""
-    return re.sub(r"[^A-Za-z0-9=.+-]+", "_", setting).strip("_")
-
-
 def _remove_stale(result: ReportResult) -> None:
     """Delete figures of an earlier report that this one did not draw; files of other names are the user's."""
-    known = re.compile(rf"({'|'.join(FIGURES)})(-.*)?")
+    known = re.compile(rf"({'|'.join([*FIGURES, *ACROSS])})(-.*)?")
     for path in sorted((result.folder / "figures").glob("*")):
         ours = path.suffix in (".pdf", ".png", ".csv") and known.fullmatch(path.stem)
         if ours and path.stem not in result.figures:
