@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 UNDER_STUDY = ("depth", "connection", "seed")
 ONLY_SETTING = "all"
 PLAIN = "plain"
+EXTRAS = tuple(f"connection.{part}" for part in ("gate", "scale", "drop", "zero_init", "recipe"))
 
 
 def add_labels(runs: "pd.DataFrame") -> "pd.DataFrame":
@@ -26,13 +27,13 @@ def add_labels(runs: "pd.DataFrame") -> "pd.DataFrame":
     labelled = runs.assign(setting=_labels(runs, held).replace("", ONLY_SETTING), connection="")
     for name, arm in runs.groupby("connection.name", sort=True):
         parts = [n for n in names if n.startswith("connection.") and n != "connection.name"]
-        suffix = _labels(arm, parts, hidden="none")
+        suffix = _labels(arm, parts)
         labelled.loc[arm.index, "connection"] = str(name) + suffix.where(suffix == "", "(" + suffix + ")")
     return labelled.astype({"setting": str, "connection": str})
 
 
-def _labels(runs: "pd.DataFrame", fields: Sequence[str], hidden: str = "") -> "pd.Series[str]":
-    """For each run, the values of those fields that differ within ``runs``; a value ``hidden`` is left out."""
+def _labels(runs: "pd.DataFrame", fields: Sequence[str]) -> "pd.Series[str]":
+    """For each run, the values of those fields that differ within ``runs``; of ``EXTRAS`` only those that are there."""
     import pandas as pd
 
     texts = {name: runs[name].map(_text) for name in fields}
@@ -45,7 +46,7 @@ def _labels(runs: "pd.DataFrame", fields: Sequence[str], hidden: str = "") -> "p
     for name, short in zip(varying, shorts, strict=True):
         shown = short if shorts.count(short) == 1 else name
         part = label.where(label == "", ", ") + f"{shown}=" + texts[name]
-        label = label + part.where(texts[name] != hidden, "")
+        label = label + (part.where(texts[name] != "none", "") if name in EXTRAS else part)
     return label
 
 
