@@ -36,7 +36,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"plainres {version('plainres')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add(commands, "status", _status, "list the runs of a study and their states")
-    _add(commands, "report", _report, "write tables and figures of a study to DIR/report, and print the result")
+    report = _add(
+        commands, "report", _report, "write tables and figures of a study to DIR/report, and print the result"
+    )
+    what = "further studies whose runs test claims about this one (budget, learning rate, initial scales, construction)"
+    report.add_argument("--with", dest="beside", metavar="DIR", nargs="+", action="extend", default=[], help=what)
     text = "print a network, its connection and the audit of its pair, without training"
     describe = commands.add_parser("describe", help=text, description=f"{text[0].upper()}{text[1:]}.")
     what = "settings as for python -m run: model=cnn connection=highway depth=20"
@@ -46,10 +50,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 # argparse's class is generic in its stubs, and not when it runs.
-def _add(commands: argparse._SubParsersAction, name: str, command: object, text: str) -> None:  # type: ignore[type-arg]
-    parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+def _add(commands: argparse._SubParsersAction, name: str, command: object, text: str) -> argparse.ArgumentParser:  # type: ignore[type-arg]
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     parser.add_argument("study", metavar="DIR", help="a study's folder, such as results/depth")
     parser.set_defaults(command=command)
+    return parser
 
 
 def _status(arguments: argparse.Namespace) -> None:
@@ -62,7 +67,10 @@ def _report(arguments: argparse.Namespace) -> None:
     from plainres.report.build import build_report
     from plainres.report.terminal import print_report
 
-    print_report(build_report(arguments.study, echo=lambda line: print(line, file=sys.stderr)))
+    def echo(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    print_report(build_report(arguments.study, echo, arguments.beside))
 
 
 def _describe(arguments: argparse.Namespace) -> None:

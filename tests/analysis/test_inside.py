@@ -82,6 +82,12 @@ def test_ranked_is_sorted_descending() -> None:
     assert list(found.sort_values("rank")["value"]) == pytest.approx([8.0, 4.0, 2.0])
 
 
+def test_a_layer_that_is_exactly_zero_ranks_last() -> None:
+    table = layer_rows({"a": {0: [1.0, 1.0, 1.0], 9: [2.0, 0.0, 4.0]}})
+    found = ranked(profiles(table, {"a": [0, 9]}, {"a": 10}, ()))
+    assert list(found.sort_values("rank")["layer_index"]) == [2, 0, 1]
+
+
 def test_the_head_has_no_place_among_the_responses() -> None:
     table = layer_rows({"a": {0: [1.0, 1.0, 1.0], 9: [2.0, 8.0, 4.0]}}).replace({"layer_name": {"l1": "head.weight"}})
     assert list(ranked(profiles(table, {"a": [0, 9]}, {"a": 10}, ()))["layer_index"]) == [0, 2]

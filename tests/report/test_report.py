@@ -13,7 +13,8 @@ import pytest
 from fake_study import FakeStudy
 from plainres.errors import UserError
 from plainres.pair import match
-from plainres.report.build import ReportResult, build_report, slug
+from plainres.report.across import slug
+from plainres.report.build import ReportResult, build_report
 from plainres.report.terminal import make_console, print_report
 from plainres.store import Status
 

@@ -64,6 +64,11 @@ def run_command(
     return f"python -m run {many}{' '.join(parts)}"
 
 
+def beside(study: str, other: str) -> str:
+    """A sentence: how the runs of another study enter the report of this one."""
+    return f" Its runs enter with `plainres report results/{study} --with results/{other}`."
+
+
 def enough_seeds(runs: "pd.DataFrame", count: int) -> list[int]:
     """The seeds of these runs, and the next ones up to ``count`` in all."""
     known = _seeds(runs)

@@ -5,6 +5,7 @@ Pure functions of tables: nothing is read here, and nothing is trained.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from plainres.analysis.cells import Cells
@@ -12,15 +13,19 @@ from plainres.analysis.claims import Claim, unplanned
 from plainres.analysis.comparable import comparable
 from plainres.analysis.conclusion import Conclusion, conclude
 from plainres.analysis.declared import Declaration
-from plainres.analysis.evidence_budget import larger_budgets, not_budget
+from plainres.analysis.evidence_budget import not_budget
 from plainres.analysis.evidence_errors import cured, degradation, not_overfitting, not_statistics
+from plainres.analysis.evidence_identity import near_identity
 from plainres.analysis.evidence_inside import scales, signal
+from plainres.analysis.evidence_tuning import not_tuning
+from plainres.analysis.pool import Pool
 from plainres.analysis.rules import RULES
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ORDER = list(RULES)
+POOLED = (not_budget, not_tuning, near_identity)
 UNPLANNED = [name for name, rule in RULES.items() if rule.planned]
 
 
@@ -43,6 +48,7 @@ def gather(
     audit: "pd.DataFrame",
     declared: Mapping[str, Mapping[str, Declaration]],
     measured: Mapping[str, "pd.DataFrame"],
+    pool: Pool | None = None,
 ) -> Evidence:
     """Decide every claim.
 
@@ -52,20 +58,21 @@ def gather(
         audit: ``audit.audit_table``.
         declared: setting -> connection -> what it declares.
         measured: setting -> ``inside_values.measured``.
+        pool: the study's runs and those read beside it; None for the study's alone. What they differ in from a setting
+            (budget, learning rate, initial scales) tests claims about that setting; they have no verdict of their own.
     """
     claims: list[Claim] = []
     conclusions: list[Conclusion] = []
     all_cells = {str(setting): Cells.of(runs, str(setting)) for setting in sorted(runs["setting"].unique())}
-    budgets = larger_budgets(runs)
+    pool = pool or Pool.of(runs)
     for setting, cells in all_cells.items():
-        larger = [all_cells[name] for name in budgets[setting]]
         shared = [
             _with_sensitivity(cells, lambda c: degradation(study, c)),
             _with_sensitivity(cells, lambda c: not_overfitting(study, c)),
         ]
         mine = list(shared)
         for connection in cells.connections or [""]:
-            own = _of_connection(study, cells, connection, audit, measured[setting], larger)
+            own = _of_connection(study, cells, connection, audit, measured[setting], pool)
             mine += own
             label = declared.get(setting, {}).get(connection)
             conclusions.append(conclude(cells, connection, [*shared, *own], label))
@@ -79,23 +86,25 @@ def _of_connection(
     connection: str,
     audit: "pd.DataFrame",
     measured: "pd.DataFrame",
-    larger: list[Cells],
+    pool: Pool,
 ) -> list[Claim]:
     found = [comparable(study, cells, connection, audit)]
     if connection:
         found.append(_with_sensitivity(cells, lambda c: cured(study, c, connection)))
     found.append(_with_sensitivity(cells, lambda c: not_statistics(study, c, connection)))
     if connection:
-        found.append(_with_sensitivity(cells, lambda c: not_budget(study, c, connection, _alike(cells, c, larger))))
+        found += [_with_sensitivity(cells, partial(_pooled, make, study, cells, connection, pool)) for make in POOLED]
         found.append(_with_sensitivity(cells, lambda c: signal(study, c, connection, measured)))
         found.append(_with_sensitivity(cells, lambda c: scales(study, c, connection, measured)))
         found += [unplanned(name, cells.setting, connection) for name in UNPLANNED]
     return found
 
 
-def _alike(cells: Cells, asked: Cells, larger: list[Cells]) -> list[Cells]:
-    """The larger budgets, without diverged runs where those are asked for."""
-    return larger if asked is cells else [more.without_diverged() for more in larger]
+def _pooled(
+    make: Callable[[str, Cells, str, Pool], Claim], study: str, cells: Cells, connection: str, pool: Pool, asked: Cells
+) -> Claim:
+    """The claim; without diverged runs in the pool as well, where those are asked for."""
+    return make(study, asked, connection, pool if asked is cells else pool.without_diverged())
 
 
 def _with_sensitivity(cells: Cells, make: Callable[[Cells], Claim]) -> Claim:
@@ -105,7 +114,7 @@ def _with_sensitivity(cells: Cells, make: Callable[[Cells], Claim]) -> Claim:
     if not diverged:
         return found
     kept = cells.without_diverged()
-    total = int(cells.used["diverged"].sum())
+    total = int(cells.used["diverged"].sum()) or diverged  # those of studies read beside it are not among the cells
     without = make(kept).status
     same = "the same" if without is found.status else str(without)
     return replace(found, sensitivity=f"{total} diverged runs count at chance level; without them: {same}")

@@ -127,10 +127,10 @@ def _over_seeds(rows: "pd.DataFrame", keys: list[str]) -> "pd.DataFrame":
 
 
 def ranked(profile: "pd.DataFrame") -> "pd.DataFrame":
-    """The ``end`` of a profile, with ``rank`` (0 = largest value) within connection and depth.
+    """The ``end`` of a profile, with ``rank`` (0 = largest value; exact zeros last) within connection and depth.
 
     The head is left out: its response is the logits, which no norm follows (He et al. 2015, Figure 7, has none either).
     """
     end = profile[(profile["moment"] == "end") & ~profile["layer_name"].str.startswith(HEAD)]
-    rank = end.groupby(CELL)["value"].rank(ascending=False, method="first") - 1
+    rank = end.groupby(CELL)["value"].rank(ascending=False, method="first", na_option="bottom") - 1
     return end.assign(rank=rank.astype(int))

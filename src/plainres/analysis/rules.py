@@ -127,10 +127,17 @@ RULES: dict[str, Rule] = {
     ),
     "not_tuning": Rule(
         "The gap is not one learning rate's: it is there at each arm's own best learning rate too.",
-        {"gap": Part("training error of plain − of the connection, each at its best", POINTS, 1.0, Direction.ABOVE)},
-        "runs at several learning rates, chosen on seeds that the comparison does not use",
-        command="",
-        planned="+sweep=learning_rate",
+        {
+            "gap": Part(
+                "training error of plain − of the connection, each at its best",
+                POINTS,
+                1.0,
+                Direction.ABOVE,
+                floor=True,
+            )
+        },
+        "runs at several learning rates: seeds from 100 on choose by final train_loss, the others are compared",
+        "python -m run +sweep=learning_rate",
     ),
     "signal": Rule(
         "In the deepest networks early layers get a usable training signal again: with the connection its ratio of "
@@ -160,10 +167,19 @@ RULES: dict[str, Rule] = {
     "near_identity": Rule(
         "Starting near the identity helps: initial scales of the branch move early stability and training loss in the "
         "same direction.",
-        {"loss": Part("log10 training loss, branch at full scale − at zero", DECADES, 0.301, Direction.ABOVE)},
-        "runs with several initial scales of the branch, where the residual arm is not on the floor of 0",
-        command="",
-        planned="+sweep=init_ablation",
+        {
+            "early": Part(
+                "log10 training loss seen in the first quarter of the steps, branch at full scale − near zero",
+                DECADES,
+                0.301,
+                Direction.ABOVE,
+            ),
+            "end": Part(
+                "log10 final training loss, branch at full scale − near zero", DECADES, 0.301, Direction.ABOVE
+            ),
+        },
+        "runs with several initial scales of the branch, at depths where the one at full scale is off the floor of 0",
+        "python -m run +sweep=init_ablation",
     ),
     "solution_exists": Rule(
         "The deep plain network can represent what the shallow one has learned.",

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 UNDER_STUDY = ("depth", "connection", "seed")
 ONLY_SETTING = "all"
 PLAIN = "plain"
+EXTRAS = tuple(f"connection.{part}" for part in ("gate", "scale", "drop", "zero_init", "recipe"))
 
 
 def add_labels(runs: "pd.DataFrame") -> "pd.DataFrame":
     """Add ``setting`` (``lr=0.1, steps=300``: only what varies; ``all`` if nothing does) and ``connection``.
 
-    Two connections under one name (a part overridden on the command line) are told apart: ``residual(…=…)``.
+    Two connections under one name (a part overridden on the command line) are told apart: ``residual(…=…)``; a part
+    that one of them does not have (``none``) is not named.
     """
     names = list(identity_fields(RunConf()))
     held = [n for n in names if n.split(".")[0] not in UNDER_STUDY]
@@ -31,7 +33,7 @@ def add_labels(runs: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def _labels(runs: "pd.DataFrame", fields: Sequence[str]) -> "pd.Series[str]":
-    """For each run, the values of those fields that differ within ``runs``."""
+    """For each run, the values of those fields that differ within ``runs``; of ``EXTRAS`` only those that are there."""
     import pandas as pd
 
     texts = {name: runs[name].map(_text) for name in fields}
@@ -43,7 +45,8 @@ def _labels(runs: "pd.DataFrame", fields: Sequence[str]) -> "pd.Series[str]":
     label = pd.Series("", index=runs.index, dtype=str)
     for name, short in zip(varying, shorts, strict=True):
         shown = short if shorts.count(short) == 1 else name
-        label = label + label.where(label == "", ", ") + f"{shown}=" + texts[name]
+        part = label.where(label == "", ", ") + f"{shown}=" + texts[name]
+        label = label + (part.where(texts[name] != "none", "") if name in EXTRAS else part)
     return label
 
 

@@ -17,7 +17,7 @@ Every file is replaced as a whole. The CSVs have equal bytes for equal runs.
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,11 +33,14 @@ from plainres.analysis.inside import Inside
 from plainres.analysis.inside_values import METRICS as CLAIM_METRICS
 from plainres.analysis.inside_values import measured
 from plainres.analysis.load import LoadedStudy, identity_names, load_study
+from plainres.analysis.near_identity import early_losses
+from plainres.analysis.pool import Pool
 from plainres.analysis.results import usable
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.errors import UserError
 from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
 from plainres.figures.save import NothingToDraw, csv_bytes, save
+from plainres.report.across import ACROSS, draw_across, slug
 from plainres.report.diagnosis import write_diagnosis
 from plainres.report.evidence import evidence_document
 from plainres.report.evidence_text import evidence_text
@@ -63,6 +66,7 @@ class ReportResult:
         evidence: the claims and what they add up to.
         diagnosis: what the numbers of the runs show.
         folder: where the report is.
+        others: the studies read beside it.
         figures: names of the figures written, without suffix.
         skipped: (figure, reason) for each figure that the study has no data for.
         problems: one line for each folder or table that could not be read.
@@ -74,6 +78,7 @@ class ReportResult:
     audit: "pd.DataFrame"
     declared: dict[str, dict[str, Declaration]]
     folder: Path
+    others: list[LoadedStudy] = field(default_factory=list)
     evidence: Evidence = field(default_factory=lambda: Evidence([], []))
     diagnosis: Diagnosis = field(default_factory=Diagnosis)
     figures: list[str] = field(default_factory=list)
@@ -82,11 +87,12 @@ class ReportResult:
     seconds: float = 0.0
 
 
-def build_report(path: str | Path, echo: Echo = lambda line: None) -> ReportResult:
+def build_report(path: str | Path, echo: Echo = lambda line: None, beside: Sequence[str | Path] = ()) -> ReportResult:
     """Write ``<study>/report/`` anew.
 
     Args:
         path: the study's folder.
+        beside: folders of other studies, whose runs test claims about this one.
         echo: called with a line for each thing that a user should know while it runs.
 
     Raises:
@@ -94,17 +100,22 @@ def build_report(path: str | Path, echo: Echo = lambda line: None) -> ReportResu
     """
     start = time.perf_counter()
     loaded = load_study(path)
+    others = [load_study(other) for other in beside]
     verdict = judge(loaded.runs)
     audit = audit_table(loaded.runs, loaded.records)
     declared = {str(key): declarations(runs, loaded.records) for key, runs in loaded.runs.groupby("setting")}
     problems = [*loaded.problems, *_lost_tables(loaded)]
-    result = ReportResult(loaded, verdict, audit, declared, loaded.study.report_dir, problems=problems)
+    for other in others:
+        problems += [f"{other.study.name}: {line}" for line in other.problems]
+    result = ReportResult(loaded, verdict, audit, declared, loaded.study.report_dir, others, problems=problems)
     try:
         result.folder.mkdir(parents=True, exist_ok=True)
         _write_tables(result)
         numbers = {str(key): _draw(result, str(key), runs) for key, runs in loaded.runs.groupby("setting")}
+        pool = _pool(result)
+        draw_across(result, pool)
         _remove_stale(result)
-        result.evidence = gather(loaded.study.name, loaded.runs, audit, declared, numbers)
+        result.evidence = gather(loaded.study.name, loaded.runs, audit, declared, numbers, pool)
         write_json(result.folder / "evidence.json", evidence_document(result))
         write_atomic(result.folder / "evidence.md", evidence_text(result).encode())
         write_diagnosis(result)
@@ -118,6 +129,16 @@ def build_report(path: str | Path, echo: Echo = lambda line: None) -> ReportResu
         echo(f"left out: {line}")
     result.seconds = time.perf_counter() - start
     return result
+
+
+def _pool(result: ReportResult) -> Pool:
+    """The runs of all studies, with what their tables say of how training began."""
+    early: dict[str, float] = {}
+    for one in (result.loaded, *result.others):
+        found, problems = early_losses(one)
+        early |= found
+        result.problems += problems
+    return Pool.of(result.loaded.runs, [one.runs for one in result.others], early)
 
 
 def _lost_tables(loaded: LoadedStudy) -> list[str]:
@@ -170,14 +191,9 @@ def _draw(result: ReportResult, setting: str, runs: "pd.DataFrame") -> "pd.DataF
     return measured(inside)
 
 
-def slug(setting: str) -> str:
-    """A setting's label as a part of a file name: ``lr=0.1, steps=300`` -> ``lr=0.1_steps=300``."""
-    return re.sub(r"[^A-Za-z0-9=.+-]+", "_", setting).strip("_")
-
-
 def _remove_stale(result: ReportResult) -> None:
     """Delete figures of an earlier report that this one did not draw; files of other names are the user's."""
-    known = re.compile(rf"({'|'.join(FIGURES)})(-.*)?")
+    known = re.compile(rf"({'|'.join([*FIGURES, *ACROSS])})(-.*)?")
     for path in sorted((result.folder / "figures").glob("*")):
         ours = path.suffix in (".pdf", ".png", ".csv") and known.fullmatch(path.stem)
         if ours and path.stem not in result.figures:

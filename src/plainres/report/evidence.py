@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from plainres.analysis.claims import Claim
 from plainres.analysis.compare import Comparison
 from plainres.analysis.conclusion import VERDICTS, Conclusion, where
+from plainres.analysis.load import LoadedStudy
 from plainres.analysis.rules import RULES, ClaimStatus
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.analysis.stats import Flag
@@ -97,11 +98,23 @@ def limits(result: "ReportResult") -> Iterator[str]:
     unfinished = int((~runs["status"].isin([str(s) for s in FINISHED])).sum())
     if unfinished:
         yield f"{unfinished} runs have not ended and are left out."
+    yield from _others(result)
     for setting, declared in result.declared.items():
         for name, declaration in declared.items():
             at = "" if setting == ONLY_SETTING else f" ({setting})"
             yield f"{name}{at} differs from plain in more than an addition: {declaration.words}."
     yield from result.problems
+
+
+def _others(result: "ReportResult") -> Iterator[str]:
+    """What was read beside the study, and whether it was made in the same way."""
+    own = _origin(result.loaded)
+    for other in result.others:
+        origin = _origin(other)
+        same = all(origin[key] == own[key] for key in ("code_hashes", "hardware"))
+        how = "with the same code and on the same kind of machine" if same else "with other code or on another machine"
+        runs = f"{len(origin['run_ids'])} runs of {other.study.name}, made {how},"
+        yield f"{runs} test claims about this study; they have no verdict here."
 
 
 def _claim(result: "ReportResult", found: Claim) -> dict[str, Any]:
@@ -166,6 +179,7 @@ def provenance(result: "ReportResult") -> dict[str, Any]:
             versions.setdefault(library, set()).add(str(number))
     return {
         "study": result.loaded.study.name,
+        "with": {other.study.name: _origin(other) for other in result.others},
         "plainres": version("plainres"),
         "run_ids": sorted(str(key) for key in runs["run_id"]),
         "commits": _unique(e.get("commit") for e in environments),
@@ -174,6 +188,16 @@ def provenance(result: "ReportResult") -> dict[str, Any]:
         "versions": {library: sorted(found) for library, found in sorted(versions.items())},
         "hardware": {key: _unique(e.get(key) for e in environments) for key in ENVIRONMENT},
         "tables_sha256": dict(_hashes(result)),
+    }
+
+
+def _origin(other: LoadedStudy) -> dict[str, Any]:
+    environments = [other.records[key].get("environment") or {} for key in other.runs["run_id"]]
+    return {
+        "run_ids": sorted(str(key) for key in other.runs["run_id"]),
+        "commits": _unique(e.get("commit") for e in environments),
+        "code_hashes": _unique(e.get("code_hash") for e in environments),
+        "hardware": {key: _unique(e.get(key) for e in environments) for key in ENVIRONMENT},
     }
 
 

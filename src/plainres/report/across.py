@@ -1,0 +1,47 @@
+"""The figures of a report that lay several settings, or several studies, beside each other."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from plainres.analysis.across import by_rate, by_start, by_steps
+from plainres.analysis.cells import Cells
+from plainres.analysis.pool import Pool
+from plainres.analysis.results import usable
+from plainres.figures.across import error_against, near_identity, settings
+from plainres.figures.save import Drawn, NothingToDraw, save
+
+if TYPE_CHECKING:
+    from plainres.report.build import ReportResult
+
+ACROSS = ("error_by_learning_rate", "error_by_steps", "near_identity", "settings")
+
+
+def draw_across(result: "ReportResult", pool: Pool) -> None:
+    """The figures that lay settings beside each other; those that there is nothing for are not missed."""
+    runs = result.loaded.runs
+    all_cells = {str(key): Cells.of(runs, str(key)) for key in sorted(runs["setting"].unique())}
+    made: list[tuple[str, Callable[[], Drawn]]] = []
+    for name, families, draw in (
+        ("error_by_learning_rate", by_rate, partial(error_against, label="learning rate")),
+        ("error_by_steps", by_steps, partial(error_against, label="steps (each with its own schedule)")),
+        ("near_identity", by_start, near_identity),
+    ):
+        found = list(families(all_cells, pool))
+        for setting, table in found:
+            suffix = "" if len(found) == 1 else f"-{slug(setting)}"
+            made.append((f"{name}{suffix}", partial(draw, table)))
+    if len(all_cells) > 1:
+        made.append(("settings", lambda: settings(result.verdict.table, usable(runs))))
+    for name, make in made:
+        try:
+            save(make(), result.folder / "figures", name)
+            result.figures.append(name)
+        except NothingToDraw as nothing:
+            result.skipped.append((name, str(nothing)))
+
+
+def slug(setting: str) -> str:
+    """A setting's label as a part of a file name: ``lr=0.1, steps=300`` -> ``lr=0.1_steps=300``."""
+    return re.sub(r"[^A-Za-z0-9=.+-]+", "_", setting).strip("_")
