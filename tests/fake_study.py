@@ -109,6 +109,7 @@ def layout_of(depth: int) -> dict[str, list[str]]:
         "norm_shift": [f"{name}.norm.bias" for name in normed],
         "bias": ["head.bias"],
         "block": [f"blocks.{b}" for b in range(blocks)],
+        "trunk": ["trunk"],
     }
 
 
@@ -261,9 +262,19 @@ def _write_rows(
         writer.write("steps", {"step": step, "kind": "update", "values": values})
         row = _probe(step, connection == "plain", depth, seed)
         if gains:
-            row["values"]["block"]["block_gain"] = block_gains(connection, depth, seed)
+            gain = block_gains(connection, depth, seed)
+            row["values"]["block"] |= {"block_gain": gain} | jacobians(gain, connection)
+            row["values"]["trunk"] = {"end_to_end_top": [float(np.prod(gain))], "end_to_end_bottom": [0.0]}
         writer.write("layers", row)
     writer.close()
+
+
+def jacobians(gain: list[float], connection: str) -> dict[str, list[float]]:
+    """Largest singular values twice the gains; smallest ones 0 but for the sums of residual blocks."""
+    top, zeros = [2 * value for value in gain], [0.0] * len(gain)
+    bottom = zeros if connection == "plain" else [0.3] * len(gain)
+    names = ("jacobian_sum_top", "jacobian_sum_bottom", "jacobian_top", "jacobian_bottom")
+    return dict(zip(names, (top, bottom, top, zeros), strict=True))
 
 
 def block_gains(connection: str, depth: int, seed: int) -> list[float]:

@@ -43,7 +43,8 @@ STUDIES |= {
 }
 CASES = [("default", name) for name in FIGURES]
 CASES += [
-    ("arms", name) for name in ("training_curves", "degradation", "trunk_growth", "heatmap_branch_ratio", "gain_chain")
+    ("arms", name)
+    for name in ("training_curves", "degradation", "trunk_growth", "heatmap_branch_ratio", "gain_chain", "jacobian")
 ]
 CASES += [("many", name) for name in FIGURES if name != "profiles_branch_over_input"]
 CASES += [("many_at_one", "degradation"), ("long", "degradation"), ("long", "profiles_grad_norm")]
@@ -52,6 +53,7 @@ CASES += [
     ("one", "training_curves"),
     ("one", "response_std"),
     ("one", "gain_chain"),
+    ("one", "jacobian"),
     ("smoke", "profiles_update_ratio"),
 ]
 
@@ -131,6 +133,15 @@ def test_the_gain_chain_is_drawn_over_the_scalar_chains(tables: dict[str, Figure
         steep = [y for _, y in lines if len(y) == 25]
         assert len(steep) == 2 and all(y[0] == 1 for y in steep), "one chain of 24 blocks in each arm"
     assert set(drawn.table["moment"]) == {"start", "end"}
+
+
+def test_singular_values_of_the_deepest_blocks_and_end_to_end(tables: dict[str, FigureTables]) -> None:
+    drawn = draw(tables["default"], "jacobian")
+    per_block, _, trunk = drawn.figure.axes[:3]
+    assert {len(line.get_xdata()) for line in per_block.lines if line.get_linestyle() not in ("None", "-")} == {24}
+    last = drawn.table[(drawn.table["metric"] == "end_to_end_top") & (drawn.table["moment"] == "start")]
+    drawn_values = [line.get_ydata()[-1] for line in trunk.lines if len(line.get_xdata()) == 3]
+    assert set(last.loc[last["depth"] == 50, "value"]) <= set(drawn_values)
 
 
 def test_a_chain_without_a_gradient_ends_with_a_mark(tables: dict[str, FigureTables]) -> None:

@@ -8,6 +8,8 @@ from plainres.figures.curves import training_curves
 from plainres.figures.degradation import degradation
 from plainres.figures.gain_chain import gain_chain
 from plainres.figures.heatmaps import heatmap
+from plainres.figures.jacobian import METRICS as JACOBIAN
+from plainres.figures.jacobian import jacobian
 from plainres.figures.profiles import profiles, response_std, trunk_growth
 from plainres.figures.save import Drawn
 
@@ -28,6 +30,7 @@ METRICS = [
     ("block", "output_norm"),
     ("layer", "response_std"),
     ("block", "block_gain"),
+    *JACOBIAN,
 ]
 FIGURES = [
     "training_curves",
@@ -37,6 +40,7 @@ FIGURES = [
     "trunk_growth",
     "response_std",
     "gain_chain",
+    "jacobian",
 ]
 
 
@@ -73,6 +77,7 @@ def paper_figures(tables: FigureTables) -> Iterator[tuple[str, Callable[[], Draw
     yield "trunk_growth", lambda: trunk_growth(tables.profile("output_norm"))
     yield "response_std", lambda: response_std(tables.profile("response_std"))
     yield "gain_chain", lambda: gain_chain(tables.chain())
+    yield "jacobian", lambda: jacobian(tables.profile)
 
 
 def _later(
