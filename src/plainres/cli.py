@@ -1,6 +1,6 @@
-"""`plainres status|report|describe|lesion`: look at a study from its files, or at networks before and after training.
+"""`plainres status|report|describe|lesion|shattering`: look at a study, or at networks before and after training.
 
-Only ``describe`` and ``lesion`` import torch, and only when they are called.
+Only the last three import torch, and only when they are called.
 """
 
 import argparse
@@ -49,6 +49,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     lesion.add_argument("--swap", action="store_true", help="exchange two blocks instead")
     lesion.set_defaults(command=_lesion)
+    text = (
+        "how fast input gradients change along a line, of trained networks or before training; to DIR/report/shattering"
+    )
+    shattering = commands.add_parser("shattering", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    what = "folders of complete runs, or settings such as connection=plain,residual depth=10,20,50"
+    shattering.add_argument("what", metavar="RUN|KEY=VALUE", nargs="+", help=what)
+    shattering.set_defaults(command=_shattering)
     return parser
 
 
@@ -83,6 +90,13 @@ def _lesion(arguments: argparse.Namespace) -> None:
     from plainres.theory.lesion_report import lesion_report
 
     lesion_report(arguments.runs, arguments.swap, _say)
+
+
+def _shattering(arguments: argparse.Namespace) -> None:
+    from plainres.config import compose
+    from plainres.theory.shattering_report import shattering_report
+
+    shattering_report(arguments.what, compose, _say)
 
 
 def _say(line: str) -> None:

@@ -12,37 +12,20 @@ probed batch, taken in a forward pass of our own in evaluation mode (no dropout,
 statistics. Running statistics would not do: at step 0 they are 0 and 1. No weight, buffer, gradient or generator moves.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from plainres.evaluate import batch_statistics, evaluation_mode
+from plainres.evaluate import evaluation_mode
 from plainres.models.block import Block
 from plainres.models.networks import Network
 from plainres.probes.readings import Readings
 from plainres.probes.spectrum import Extremes, extremes
+from plainres.probes.statistics import fixed_statistics, norm_statistics
 
 TRUNK = "trunk"
 WHOLE, SUM, END_TO_END = "jacobian", "jacobian_sum", "end_to_end"
 NOT_FINITE = "a derivative is not finite"
 PARTS = ("top", "bottom", "top_residual", "bottom_residual")
-
-
-@dataclass
-class Seen:
-    """One forward pass.
-
-    Attributes:
-        inputs: of each block, the first examples.
-        statistics: mean and variance (biased, as the norm uses it) of each batch norm's input.
-    """
-
-    inputs: list[torch.Tensor]
-    statistics: dict[_BatchNorm, tuple[torch.Tensor, torch.Tensor]]
 
 
 class JacobianSpectra:
@@ -73,33 +56,20 @@ class JacobianSpectra:
             raise RuntimeError("the Jacobian probe saw no batch in a probed step")
         self._handle.remove()
         images, self._images, self._handle = self._images, None, None
+        inputs: list[torch.Tensor] = []
+
+        def keep(block: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+            inputs.append(args[0][: self._count])
+
+        handles = [block.register_forward_pre_hook(keep) for block in self._blocks]
         with evaluation_mode(self._network):
-            seen = self._look(images)
-            with fixed_statistics(seen.statistics):
-                self._found = self._measure(seen.inputs)
-
-    def _look(self, images: torch.Tensor) -> Seen:
-        seen = Seen([], {})
-
-        def keep_input(block: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
-            seen.inputs.append(args[0][: self._count])
-
-        def keep_statistics(norm: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
-            assert isinstance(norm, _BatchNorm)
-            dims = [0, *range(2, args[0].dim())]
-            variance, mean = torch.var_mean(args[0], dims, correction=0)
-            seen.statistics[norm] = mean, variance
-
-        norms = [m for m in self._network.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
-        handles = [block.register_forward_pre_hook(keep_input) for block in self._blocks]
-        handles += [norm.register_forward_pre_hook(keep_statistics) for norm in norms]
-        try:
-            with torch.no_grad(), batch_statistics(self._network):
-                self._network(images)
-        finally:
-            for handle in handles:
-                handle.remove()
-        return seen
+            try:
+                statistics = norm_statistics(self._network, images)
+            finally:
+                for handle in handles:
+                    handle.remove()
+            with fixed_statistics(statistics):
+                self._found = self._measure(inputs)
 
     def _measure(self, inputs: list[torch.Tensor]) -> dict[tuple[str, str], list[Extremes]]:
         whole = [extremes(block, x) for block, x in zip(self._blocks, inputs, strict=True)]
@@ -117,20 +87,6 @@ class JacobianSpectra:
                 if not part.endswith("residual") or any(value > 0 for value in values):
                     readings.put(scope, f"{name}_{part}", values, NOT_FINITE)
         self._found = {}
-
-
-@contextmanager
-def fixed_statistics(statistics: dict[_BatchNorm, tuple[torch.Tensor, torch.Tensor]]) -> Iterator[None]:
-    """Batch norms in evaluation mode that use these means and variances; their running ones come back to the bit."""
-    kept = {norm: dict(norm.named_buffers(recurse=False)) for norm in statistics}
-    for norm, (mean, variance) in statistics.items():
-        norm.running_mean, norm.running_var = mean, variance
-        norm.eval()  # a user's has been in training mode for the forward pass
-    try:
-        yield
-    finally:
-        for norm, buffers in kept.items():
-            norm.running_mean, norm.running_var = buffers["running_mean"], buffers["running_var"]
 
 
 def _of_sum(block: Block, x: torch.Tensor) -> Extremes:

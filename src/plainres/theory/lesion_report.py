@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plainres.analysis.lesion import summarise
-from plainres.errors import UserError, require
+from plainres.errors import UserError
 from plainres.figures.lesion import lesion
-from plainres.figures.many import MANY_ARMS
 from plainres.figures.save import NothingToDraw, csv_bytes, save
 from plainres.report.terminal import make_console
 from plainres.store import write_atomic
 from plainres.theory.lesion import lesions
+from plainres.theory.together import check_one_study
 from plainres.theory.trained import Trained, load_trained
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def lesion_report(
         UserError: a run that cannot be used, runs of several studies or settings, or a folder that cannot be written.
     """
     runs = [load_trained(path) for path in paths]
-    _check_together(runs)
+    check_one_study(runs)
     table = _table(runs, swap, echo)
     place, name = ("distance", "swap") if swap else ("block", "delete")
     folder = runs[0].study.report_dir / "lesion"
@@ -55,21 +55,6 @@ def lesion_report(
     _print(table, swap, console or make_console())
     echo(f"wrote {', '.join(str(path) for path in written)}")
     return table
-
-
-def _check_together(runs: Sequence[Trained]) -> None:
-    studies = {run.study.path for run in runs}
-    if len(studies) > 1:
-        raise UserError(
-            f"runs of {len(studies)} studies ({', '.join(sorted(p.name for p in studies))}); give one study's"
-        )
-    cells = [(run.conf.connection.name, run.conf.depth, run.conf.seed) for run in runs]
-    for cell in cells:
-        if cells.count(cell) > 1:
-            name, depth, seed = cell
-            raise UserError(f"two runs have connection={name} depth={depth} seed={seed}; give the runs of one setting")
-    names = {name for name, _, _ in cells}
-    require(len(names) <= MANY_ARMS, "connections", len(names), f"at most {MANY_ARMS} at a time", "give fewer runs")
 
 
 def _table(runs: Sequence[Trained], swap: bool, echo: Echo) -> "pd.DataFrame":

@@ -100,15 +100,25 @@ def _with_final_weights(folder: RunFolder, conf: RunConf, data: Dataset, device:
         raise UserError(f"{folder.checkpoint}: missing or unreadable; delete the run's folder and train it again")
     if content["position"]["step"] <= conf.trainer.steps:
         raise UserError(f"{folder.checkpoint}: not of the final weights; delete the run's folder and train it again")
-    network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
-    rules = rules_of(conf)
-    Draws(network, conf.model, rules, conf.seed).materialise(device)
-    flat = FlatParameters(network, conf.optimizer.decay, undecayed(network), rules.lr_factor)
+    network = initial_network(conf, data, device)
+    flat = FlatParameters(network, conf.optimizer.decay, undecayed(network), rules_of(conf).lr_factor)
     try:
         checkpoint.restore_weights(content, network, flat)
     except (RuntimeError, KeyError) as error:
         raise UserError(f"{folder.checkpoint}: is of another network; the code has changed: train it again") from error
     network.begin_step(conf.seed, conf.trainer.steps)  # a rising α
+    return network.eval()
+
+
+def initial_network(conf: RunConf, data: Dataset, device: str) -> Network:
+    """The network as it is before its first step, in evaluation mode.
+
+    Raises:
+        UserError: the depth, or the image size, cannot be built.
+    """
+    network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
+    Draws(network, conf.model, rules_of(conf), conf.seed).materialise(device)
+    network.begin_step(conf.seed, 0)
     return network.eval()
 
 
