@@ -70,7 +70,7 @@ def noise_images() -> Dataset:
 def test_plain_nets_follow_the_law_of_halves(
     make_conf: Make, make_network: Callable[..., Network], noise_images: Dataset
 ) -> None:
-    """Correlation of gradients at different inputs: 2^−L with L ReLU layers, each active half the time by batch norm."""
+    """Correlation of gradients at different inputs: 2^−L with L ReLU layers, each active half the time."""
     for layers in (2, 4, 6):
         values = {"model.width": 192, "model.branch_layers": 1, "depth": layers + 1}
         nets = [make_network(make_conf("plain", values | {"seed": s}), (1, 16, 16), 10) for s in range(2)]

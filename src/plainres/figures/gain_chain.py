@@ -127,7 +127,7 @@ def _exit(ax: Any, d: float, last: int) -> tuple[float, float, dict[str, Any]]:
     edge = high if slope > 0 else low
     x = (edge / slope - left) / (right - left)
     y, va = (0.985, "top") if slope > 0 else (0.015, "bottom")
-    return x - 0.015, y, {"va": va, "ha": "right"}
+    return x - 0.05, y, {"va": va, "ha": "right"}
 
 
 def _chain(ax: Any, chain: "pd.DataFrame", colour: Any, line: Any) -> None:
