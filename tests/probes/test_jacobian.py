@@ -68,6 +68,20 @@ def test_an_identity_and_a_null_space() -> None:
         assert found.top.tolist() == pytest.approx([1, 1]) and found.bottom.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize(("model", "shape"), [("cnn", (6, 4, 4)), ("transformer", (4, 4))])
+def test_iterations_on_real_blocks(make_preset, make_network, monkeypatch, model: str, shape: tuple[int, ...]) -> None:
+    """Convolutions, batch and layer norm, attention: their second derivatives are what a product with J rests on."""
+    network = make_network(make_preset("residual", model), (1, 4, 4), 3).eval()
+    x = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    for block in list(network.blocks)[:2]:
+        values = torch.linalg.svdvals(by_autograd(block, x).double())
+        with monkeypatch.context() as patch:
+            patch.setattr("plainres.probes.spectrum.DENSE", 0)
+            found = extremes(block, x, iterations=10_000)
+        assert torch.allclose(found.top, values[:, 0], rtol=1e-4)
+        assert torch.allclose(found.bottom, values[:, -1], atol=1e-4)
+
+
 def test_what_is_not_finite_is_not_a_number() -> None:
     x = torch.zeros(2, 300)
     for found in (extremes(torch.sqrt, x[:, :4]), golub_kahan(torch.sqrt, x, 5)):
