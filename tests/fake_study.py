@@ -30,6 +30,7 @@ class FakeStudy:
     lrs: Sequence[float] = (0.03,)
     steps: int = 600
     probes: bool = True
+    gains: bool = False
     status: dict[Key, Status] = field(default_factory=dict)
     missing: Collection[Key] = ()
     errors: dict[Key, float] = field(default_factory=dict)
@@ -59,7 +60,7 @@ class FakeStudy:
         rows = [_evaluation(step, self.steps, error, depth, seed) for step in eval_steps(self.steps) if step <= last]
         record |= _body(spec, status, layout, rows, last)
         folder.write(record)
-        _write_rows(folder, record, rows, probe_steps(self.steps, last) if self.probes else [])
+        _write_rows(folder, record, rows, probe_steps(self.steps, last) if self.probes else [], self.gains)
         if status is Status.FAILED:
             folder.traceback.write_text("Traceback: boom\n")
         if status in (Status.COMPLETE, Status.DIVERGED):
@@ -108,6 +109,7 @@ def layout_of(depth: int) -> dict[str, list[str]]:
         "norm_shift": [f"{name}.norm.bias" for name in normed],
         "bias": ["head.bias"],
         "block": [f"blocks.{b}" for b in range(blocks)],
+        "trunk": ["trunk"],
     }
 
 
@@ -247,7 +249,9 @@ def audit_of(spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _write_rows(folder: RunFolder, record: dict[str, Any], rows: list[dict[str, Any]], probes: list[int]) -> None:
+def _write_rows(
+    folder: RunFolder, record: dict[str, Any], rows: list[dict[str, Any]], probes: list[int], gains: bool
+) -> None:
     writer = RowWriter(folder)
     for row in rows:
         writer.write("steps", row)
@@ -256,8 +260,29 @@ def _write_rows(folder: RunFolder, record: dict[str, Any], rows: list[dict[str, 
     for step in probes:
         values = {"lr": learning_rate(step, steps), "grad_norm_total": 1.0, "clip_coef": 1.0}
         writer.write("steps", {"step": step, "kind": "update", "values": values})
-        writer.write("layers", _probe(step, connection == "plain", depth, seed))
+        row = _probe(step, connection == "plain", depth, seed)
+        if gains:
+            gain = block_gains(connection, depth, seed)
+            row["values"]["block"] |= {"block_gain": gain} | jacobians(gain, connection)
+            row["values"]["trunk"] = {"end_to_end_top": [float(np.prod(gain))], "end_to_end_bottom": [0.0]}
+        writer.write("layers", row)
     writer.close()
+
+
+def jacobians(gain: list[float], connection: str) -> dict[str, list[float]]:
+    """Largest singular values twice the gains; smallest ones 0 but for the sums of residual blocks."""
+    top, zeros = [2 * value for value in gain], [0.0] * len(gain)
+    bottom = zeros if connection == "plain" else [0.3] * len(gain)
+    names = ("jacobian_sum_top", "jacobian_sum_bottom", "jacobian_top", "jacobian_bottom")
+    return dict(zip(names, (top, bottom, top, zeros), strict=True))
+
+
+def block_gains(connection: str, depth: int, seed: int) -> list[float]:
+    """About 1.3 a block in plain nets and 1 + 1/l in others; the same at every step."""
+    blocks = np.arange((depth - 2) // 2)
+    gain = np.full(len(blocks), 1.3) if connection == "plain" else 1 + 1 / (blocks + 2)
+    noise = np.random.default_rng([depth, seed]).normal(0, 0.02, len(blocks))
+    return [float(value) for value in (gain * np.exp(noise)).astype(np.float32)]
 
 
 def _probe(step: int, plain: bool, depth: int, seed: int) -> dict[str, Any]:

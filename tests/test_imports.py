@@ -14,7 +14,7 @@ HYDRA_SIDE = {"run.py", "plainres/config.py", "hydra_plugins/plainres.py"}
 ENTRY_SIDE = {"launch", "config"}
 TRAINING_SIDE = {
     "assembly", "audit", "checkpoint", "clock", "data", "describe", "divergence", "evaluate", "flat", "job", "memory",
-    "models", "optim", "probes", "seeding", "signature", "train", "launch", "tracking",
+    "models", "optim", "probes", "seeding", "signature", "theory", "train", "launch", "tracking",
 }  # fmt: skip
 READING_SIDE = {"analysis", "figures", "report", "cli"}
 NEITHER = {"errors", "options", "schema", "validation", "validation_network", "pair", "store", "rows", "environment"}
@@ -51,7 +51,7 @@ def test_direction(path: Path) -> None:
     if part(path) in READING_SIDE | NEITHER:
         lazy_device_name = {"torch"} if name == "plainres/environment.py" else set()
         assert not (roots(path) & {"torch", "torchvision", "wandb"}) - lazy_device_name
-        on_demand = {"describe"} if name == "plainres/cli.py" else set()
+        on_demand = {"describe", "theory"} if name == "plainres/cli.py" else set()
         assert not parts_imported(path) & TRAINING_SIDE - on_demand, "reading a study must not need the training side"
     if part(path) in {"models", "probes", "data", "flat", "optim", "seeding"}:
         assert not parts_imported(path) & {"store", "rows", "job", "train", "tracking", "launch", "analysis"}

@@ -52,6 +52,7 @@ def assemble(
         evaluations,
         batchstats_steps(conf.trainer.batchstats_every, conf.trainer.steps, evaluations),
     )
+    own = [load_class("probe.own", text, OwnProbe)(network) for text in conf.probe.own]
     parts = Parts(
         spec=spec,
         network=network,
@@ -61,7 +62,7 @@ def assemble(
         data=data.to(device, conf.data.residence),
         batches=Batches(conf.seed, data.num_train, conf.trainer.batch),
         augment=Augmentation(conf.data, data.train, conf.seed),
-        probe=Probe(network, flat, [load_class("probe.own", text, OwnProbe)(network) for text in conf.probe.own]),
+        probe=Probe(network, flat, own, conf.probe.jacobian),
         plan=plan,
         writer=RowWriter(folder, position.lengths),
         folder=folder,

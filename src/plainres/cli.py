@@ -1,6 +1,6 @@
-"""`plainres status|report|describe`: look at a study from its files, or at a network before it is trained.
+"""`plainres status|report|describe|lesion|shattering`: look at a study, or at networks before and after training.
 
-Only ``describe`` imports torch and Hydra, and only when it is called.
+Only the last three import torch, and only when they are called.
 """
 
 import argparse
@@ -46,6 +46,20 @@ def _parser() -> argparse.ArgumentParser:
     what = "settings as for python -m run: model=cnn connection=highway depth=20"
     describe.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=what)
     describe.set_defaults(command=_describe)
+    text = "delete the blocks of trained networks one at a time, and write what that costs to DIR/report/lesion"
+    lesion = commands.add_parser("lesion", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    lesion.add_argument(
+        "runs", metavar="RUN", nargs="+", help="folders of complete runs, such as results/depth/runs/NAME"
+    )
+    lesion.add_argument("--swap", action="store_true", help="exchange two blocks instead")
+    lesion.set_defaults(command=_lesion)
+    text = (
+        "how fast input gradients change along a line, of trained networks or before training; to DIR/report/shattering"
+    )
+    shattering = commands.add_parser("shattering", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    what = "folders of complete runs, or settings such as connection=plain,residual depth=10,20,50"
+    shattering.add_argument("what", metavar="RUN|KEY=VALUE", nargs="+", help=what)
+    shattering.set_defaults(command=_shattering)
     return parser
 
 
@@ -67,10 +81,7 @@ def _report(arguments: argparse.Namespace) -> None:
     from plainres.report.build import build_report
     from plainres.report.terminal import print_report
 
-    def echo(line: str) -> None:
-        print(line, file=sys.stderr)
-
-    print_report(build_report(arguments.study, echo, arguments.beside))
+    print_report(build_report(arguments.study, _say, arguments.beside))
 
 
 def _describe(arguments: argparse.Namespace) -> None:
@@ -78,6 +89,23 @@ def _describe(arguments: argparse.Namespace) -> None:
     from plainres.describe.table import print_description
 
     print_description(compose(arguments.overrides))
+
+
+def _lesion(arguments: argparse.Namespace) -> None:
+    from plainres.theory.lesion_report import lesion_report
+
+    lesion_report(arguments.runs, arguments.swap, _say)
+
+
+def _shattering(arguments: argparse.Namespace) -> None:
+    from plainres.config import compose
+    from plainres.theory.shattering_report import shattering_report
+
+    shattering_report(arguments.what, compose, _say)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 if __name__ == "__main__":

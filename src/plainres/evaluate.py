@@ -29,7 +29,7 @@ def chunk_size(split: Split) -> int:
 def error_and_loss(network: nn.Module, split: Split) -> tuple[float, float]:
     """Fraction wrong and mean cross-entropy in evaluation mode, without augmentation."""
     size = chunk_size(split)
-    with _evaluation_mode(network), torch.no_grad():
+    with evaluation_mode(network), torch.no_grad():
         chunks = (split.clean(slice(first, first + size)) for first in range(0, len(split), size))
         pieces = [_sums(network, x, y) for x, y in chunks]
     return _mean(pieces, len(split))
@@ -45,7 +45,7 @@ def error_with_batch_statistics(network: nn.Module, split: Split, batch: int) ->
     parts = list(order_N.split(batch))
     if len(parts) > 1 and len(parts[-1]) < batch:
         parts[-2:] = [torch.cat(parts[-2:])]
-    with _evaluation_mode(network), _batch_statistics(network), torch.no_grad():
+    with evaluation_mode(network), batch_statistics(network), torch.no_grad():
         pieces = [_sums(network, *split.clean(i)) for i in parts]
     return _mean(pieces, len(split))[0]
 
@@ -69,7 +69,8 @@ def _mean(pieces: list[tuple[torch.Tensor, torch.Tensor]], count: int) -> tuple[
 
 
 @contextmanager
-def _evaluation_mode(network: nn.Module) -> Iterator[None]:
+def evaluation_mode(network: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and afterwards each module's own mode again."""
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:
@@ -80,7 +81,8 @@ def _evaluation_mode(network: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _batch_statistics(network: nn.Module) -> Iterator[None]:
+def batch_statistics(network: nn.Module) -> Iterator[None]:
+    """In evaluation mode, norm layers that use the statistics of their batch; running ones are as before."""
     norms = [m for m in network.modules() if isinstance(m, BatchNorm)]
     foreign = [m for m in network.modules() if isinstance(m, _BatchNorm) and m not in norms]  # in a user's branch
     kept = [(buffer, buffer.clone()) for norm in foreign for buffer in norm.buffers()]

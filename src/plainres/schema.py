@@ -216,11 +216,13 @@ class ProbeConf:
 
     Attributes:
         own: users' probes beside ours, each ``package.module:Class``.
+        jacobian: examples of the step's batch whose Jacobians' singular values are measured; 0: none, as it is slow.
     """
 
     name: str = _free("default")
     every: int = _record(50)
     own: list[str] = _record([])
+    jacobian: int = _record(0)
 
 
 @dataclass

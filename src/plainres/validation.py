@@ -23,7 +23,7 @@ def validate(conf: RunConf) -> None:
         require(leaves[name] >= 1, name, leaves[name], "a whole number of at least 1")
     batch = conf.trainer.batch
     require(batch >= 2, "trainer.batch", batch, "a whole number of at least 2", "batch norm needs two examples")
-    for name in ("seed", "probe.every", "schedule.warmup_steps"):
+    for name in ("seed", "probe.every", "probe.jacobian", "schedule.warmup_steps"):
         require(leaves[name] >= 0, name, leaves[name], "a whole number of at least 0")
     for name in ("optimizer.lr", "optimizer.eps", "schedule.factor"):
         require(0 < leaves[name] < math.inf, name, leaves[name], "a finite number above 0")

@@ -1,6 +1,7 @@
 """Every figure, also with diverged and unfinished runs: no texts overlap, equal tables give equal bytes."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from matplotlib.text import Text
 from fake_study import FakeStudy
 from plainres.analysis.curves import curves
 from plainres.analysis.degradation import judge
+from plainres.analysis.gain_chain import gain_chain
 from plainres.analysis.inside import Inside
 from plainres.analysis.load import load_study
 from plainres.analysis.results import usable
 from plainres.figures import axes
+from plainres.figures.gain_chain import gain_chain as draw_chain
 from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
 from plainres.figures.save import Drawn, NothingToDraw, save, styled
 from plainres.figures.style import arm_styles, depth_shades
@@ -39,13 +42,18 @@ STUDIES |= {
     "long": FakeStudy(depths=(10, 20), seeds=(0,), connections=(*MANY[:5], "stochastic_depth"), steps=60),
 }
 CASES = [("default", name) for name in FIGURES]
-CASES += [("arms", name) for name in ("training_curves", "degradation", "trunk_growth", "heatmap_branch_ratio")]
+CASES += [
+    ("arms", name)
+    for name in ("training_curves", "degradation", "trunk_growth", "heatmap_branch_ratio", "gain_chain", "jacobian")
+]
 CASES += [("many", name) for name in FIGURES if name != "profiles_branch_over_input"]
 CASES += [("many_at_one", "degradation"), ("long", "degradation"), ("long", "profiles_grad_norm")]
 CASES += [
     ("one", "degradation"),
     ("one", "training_curves"),
     ("one", "response_std"),
+    ("one", "gain_chain"),
+    ("one", "jacobian"),
     ("smoke", "profiles_update_ratio"),
 ]
 
@@ -54,13 +62,14 @@ def tables_of(study: Path) -> FigureTables:
     loaded = load_study(study)
     inside = Inside(loaded, loaded.runs, METRICS)
     drawn, _ = curves(loaded, loaded.runs)
-    return FigureTables(drawn, judge(loaded.runs).table, usable(loaded.runs), inside.profile, inside.map)
+    rows = judge(loaded.runs).table
+    return FigureTables(drawn, rows, usable(loaded.runs), inside.profile, inside.map, lambda: gain_chain(inside))
 
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureTables]:
     root = tmp_path_factory.mktemp("studies")
-    return {name: tables_of(study.write(root, name)) for name, study in STUDIES.items()}
+    return {name: tables_of(replace(study, gains=True).write(root, name)) for name, study in STUDIES.items()}
 
 
 def draw(tables: FigureTables, wanted: str) -> Drawn:
@@ -112,6 +121,40 @@ def test_branch_ratio_shows_only_arms_with_an_addition(tables: dict[str, FigureT
     assert set(draw(tables["default"], "profiles_branch_ratio").table["connection"]) == {"residual"}
     assert set(draw(tables["default"], "heatmap_branch_ratio").table["connection"]) == {"residual"}
     assert set(draw(tables["default"], "profiles_branch_over_input").table["connection"]) == {"plain"}
+
+
+def test_the_gain_chain_is_drawn_over_the_scalar_chains(tables: dict[str, FigureTables]) -> None:
+    drawn = draw(tables["default"], "gain_chain")
+    for ax in drawn.figure.axes:
+        lines = [(line.get_xdata(), line.get_ydata()) for line in ax.lines]
+        ends = [y[-1] for x, y in lines if len(x) == 200 and x[-1] == 24]
+        wanted = [d**24 for d in (0.8, 0.9, 0.98, 1, 1.02, 1.1, 1.25)]
+        assert sorted(ends) == pytest.approx(wanted)
+        steep = [y for _, y in lines if len(y) == 25]
+        assert len(steep) == 2 and all(y[0] == 1 for y in steep), "one chain of 24 blocks in each arm"
+    assert set(drawn.table["moment"]) == {"start", "end"}
+
+
+def test_singular_values_of_the_deepest_blocks_and_end_to_end(tables: dict[str, FigureTables]) -> None:
+    drawn = draw(tables["default"], "jacobian")
+    per_block, _, trunk = drawn.figure.axes[:3]
+    assert {len(line.get_xdata()) for line in per_block.lines if line.get_linestyle() not in ("None", "-")} == {24}
+    last = drawn.table[(drawn.table["metric"] == "end_to_end_top") & (drawn.table["moment"] == "start")]
+    drawn_values = [line.get_ydata()[-1] for line in trunk.lines if len(line.get_xdata()) == 3]
+    assert set(last.loc[last["depth"] == 50, "value"]) <= set(drawn_values)
+
+
+def test_a_chain_without_a_gradient_ends_with_a_mark(tables: dict[str, FigureTables]) -> None:
+    table = tables["default"].chain()
+    gone = (table["connection"] == "plain") & (table["num_blocks"] > 3)
+    cut = table.assign(n_ended=2 * gone, n_seeds=table["n_seeds"].where(~gone, 0), value=table["value"].where(~gone))
+    drawn = draw_chain(cut)
+    assert any(text.startswith("from here on exactly 0") for text, _ in drawn_texts(drawn.figure))
+    ends = [line.get_xdata()[0] for line in drawn.figure.axes[0].lines if line.get_marker() == "x"]
+    assert ends == [3, 3, 3], "three depths of the plain arm"
+    nothing = cut.assign(n_seeds=0)
+    with pytest.raises(NothingToDraw, match="no gradient passes a block"):
+        draw_chain(nothing)
 
 
 def test_depth_ticks_stand_at_the_depths(tables: dict[str, FigureTables]) -> None:

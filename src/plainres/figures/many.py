@@ -61,7 +61,8 @@ def grid(connections: Sequence[str], layout: Layout = LAYOUT) -> tuple[Any, dict
     return figure, named
 
 
-def _axis_labels(figure: Any, y_label: str, x_label: str) -> None:
+def axis_labels(figure: Any, y_label: str, x_label: str) -> None:
+    """One label for all y axes, and one for all x axes."""
     width, height = figure.get_size_inches()
     figure.supylabel(y_label, fontsize=7.5, x=0.09 / width)
     figure.supxlabel(x_label, fontsize=7.5, y=0.05 / height)
@@ -87,7 +88,7 @@ def profile_grid(profile: "pd.DataFrame", label: str, index_label: str, low: flo
         handles = [grey_handle(moment, ls=MOMENT_LINES[moment]) for moment in moments]
         gap = "; no line: exactly 0" if (deepest["n_zero"] > 0).any() else ""
         _legend(figure, handles, connections, f"depth {depth}{gap}")
-        _axis_labels(figure, label, index_label)
+        axis_labels(figure, label, index_label)
     return Drawn(figure, deepest)
 
 
@@ -107,7 +108,7 @@ def ranked_grid(table: "pd.DataFrame", low: float, high: float) -> Drawn:
             whole_axis(ax, int(deepest["layer_index"].max()))
         handles = [grey_handle("layer order", ls=(0, (1, 1))), grey_handle("ranked, largest first")]
         _legend(figure, handles, connections, f"depth {depth}, end of training")
-        _axis_labels(figure, "std of response", "layer index, or rank")
+        axis_labels(figure, "std of response", "layer index, or rank")
     return Drawn(figure, deepest)
 
 
@@ -139,7 +140,7 @@ def degradation_grid(table: "pd.DataFrame", chance: float) -> Any:
         ax.set_xlabel("")
     handles = [grey_handle("mean", marker="o", ms=3), grey_handle("chance level", lw=0.7, ls=(0, (1, 1.5)))]
     _legend(figure, handles, connections, "95 % intervals")
-    _axis_labels(figure, "final training error (%), √ scale", "depth (weighted layers)")
+    axis_labels(figure, "final training error (%), √ scale", "depth (weighted layers)")
     return figure
 
 

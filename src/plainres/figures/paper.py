@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 from plainres.figures.curves import training_curves
 from plainres.figures.degradation import degradation
+from plainres.figures.gain_chain import gain_chain
 from plainres.figures.heatmaps import heatmap
+from plainres.figures.jacobian import METRICS as JACOBIAN
+from plainres.figures.jacobian import jacobian
 from plainres.figures.profiles import profiles, response_std, trunk_growth
 from plainres.figures.save import Drawn
 
@@ -26,6 +29,8 @@ METRICS = [
     ("block", "branch_over_input"),
     ("block", "output_norm"),
     ("layer", "response_std"),
+    ("block", "block_gain"),
+    *JACOBIAN,
 ]
 FIGURES = [
     "training_curves",
@@ -34,6 +39,8 @@ FIGURES = [
     "profiles_branch_over_input",
     "trunk_growth",
     "response_std",
+    "gain_chain",
+    "jacobian",
 ]
 
 
@@ -47,6 +54,7 @@ class FigureTables:
         seeds: final errors of the finished runs.
         profile: metric -> ``analysis.profiles.profiles``.
         map: metric -> ``analysis.profiles.maps`` of the deepest nets.
+        chain: -> ``analysis.gain_chain.gain_chain``.
     """
 
     curves: "pd.DataFrame"
@@ -54,6 +62,7 @@ class FigureTables:
     seeds: "pd.DataFrame"
     profile: Callable[[str], "pd.DataFrame"]
     map: Callable[[str], "pd.DataFrame"]
+    chain: Callable[[], "pd.DataFrame"]
 
 
 def paper_figures(tables: FigureTables) -> Iterator[tuple[str, Callable[[], Drawn]]]:
@@ -67,6 +76,8 @@ def paper_figures(tables: FigureTables) -> Iterator[tuple[str, Callable[[], Draw
     yield "profiles_branch_over_input", _later(profiles, tables.profile, "branch_over_input", NOT_A_RATIO, BLOCK)
     yield "trunk_growth", lambda: trunk_growth(tables.profile("output_norm"))
     yield "response_std", lambda: response_std(tables.profile("response_std"))
+    yield "gain_chain", lambda: gain_chain(tables.chain())
+    yield "jacobian", lambda: jacobian(tables.profile)
 
 
 def _later(

@@ -17,6 +17,7 @@ from plainres.probes.activation_grad import ActivationGradNorm
 from plainres.probes.branch import BranchNorms, tap_blocks
 from plainres.probes.connection import ConnectionValues
 from plainres.probes.grad_norm import GradNorm
+from plainres.probes.jacobian import TRUNK, JacobianSpectra
 from plainres.probes.own import OwnProbe, put_own
 from plainres.probes.parameters import parameter_scopes
 from plainres.probes.readings import Readings
@@ -27,18 +28,20 @@ from plainres.probes.update_ratio import UpdateRatio
 class Probe:
     """The default probes on one network. Hooks exist only between ``arm`` and ``after_backward``."""
 
-    def __init__(self, network: Network, flat: FlatParameters, own: Sequence[OwnProbe] = ()) -> None:
+    def __init__(self, network: Network, flat: FlatParameters, own: Sequence[OwnProbe] = (), jacobian: int = 0) -> None:
         """
         Args:
             network, flat: of the run.
             own: users' probes, read after ours.
+            jacobian: examples of the step's batch whose Jacobians are read; 0 reads none.
         """
         self._own = list(own)
+        self._jacobian = JacobianSpectra(network, jacobian) if jacobian else None
         self._blocks = [b for b in network.blocks if isinstance(b, Block)]
         sites = layer_sites(network)
         scopes = parameter_scopes(network, flat)
         blocks = [f"blocks.{b.index}" for b in self._blocks]
-        self.layout: dict[str, list[str]] = scopes.names | {"block": blocks}
+        self.layout: dict[str, list[str]] = scopes.names | {"block": blocks} | ({TRUNK: [TRUNK]} if jacobian else {})
         self.response_labels = [site.response_label for site in sites]
         self._branch = BranchNorms(self._blocks)
         self._activations = ActivationGradNorm(self._blocks)
@@ -61,6 +64,8 @@ class Probe:
         self._activations.arm(num_examples)
         self._outputs.arm()
         self._connection.arm()
+        if self._jacobian is not None:
+            self._jacobian.arm()
         for probe in self._own:
             probe.arm(num_examples)
 
@@ -71,6 +76,8 @@ class Probe:
         self._outputs.disarm()
         self._connection.disarm()
         self._grads.after_backward()
+        if self._jacobian is not None:
+            self._jacobian.after_backward()
         for probe in self._own:
             probe.after_backward()
 
@@ -95,6 +102,8 @@ class Probe:
         with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes a null with its reason
             for quantity in self._quantities:
                 quantity.read(readings)
+            if self._jacobian is not None:
+                self._jacobian.read(readings)
         for probe in self._own:
             put_own(readings, probe, self.layout)
         return readings.row(step)

@@ -29,6 +29,7 @@ from plainres.analysis.degradation import Verdict, judge
 from plainres.analysis.diagnosis import Diagnosis, diagnose
 from plainres.analysis.diagnosis_values import METRICS as DIAGNOSIS_METRICS
 from plainres.analysis.evidence import Evidence, gather
+from plainres.analysis.gain_chain import gain_chain
 from plainres.analysis.inside import Inside
 from plainres.analysis.inside_values import METRICS as CLAIM_METRICS
 from plainres.analysis.inside_values import measured
@@ -179,7 +180,8 @@ def _draw(result: ReportResult, setting: str, runs: "pd.DataFrame") -> "pd.DataF
     drawn_curves, problems = curves(result.loaded, runs)
     result.problems = list(dict.fromkeys(result.problems + problems + inside.problems))
     table = result.verdict.table
-    tables = FigureTables(drawn_curves, table[table["setting"] == setting], used, inside.profile, inside.map)
+    rows = table[table["setting"] == setting]
+    tables = FigureTables(drawn_curves, rows, used, inside.profile, inside.map, lambda: gain_chain(inside))
     suffix = "" if setting == ONLY_SETTING else f"-{slug(setting)}"
     for name, make in paper_figures(tables):
         try:
