@@ -11,7 +11,7 @@ from plainres.schema import RunConf, flatten, plain_value, plain_values
 from plainres.validation import validate
 
 CONF = Path(__file__).parents[1] / "conf"
-GROUPS = ("connection", "data", "model", "optimizer", "probe", "schedule", "tracker")
+GROUPS = ("connection", "data", "model", "optimizer", "probe", "schedule", "start", "tracker")
 NEEDS = {  # what a recipe's page asks of the model
     "fixup": {"model.norm": "none"},
     "deepnorm": {"model.placement": "post_norm", "model.norm": "layer"},
@@ -19,7 +19,7 @@ NEEDS = {  # what a recipe's page asks of the model
 }
 DEFAULT_FILES = {
     "model": "mlp", "optimizer": "sgd", "schedule": "cosine", "probe": "default", "data": "digits",
-    "connection": "plain", "tracker": "none",
+    "connection": "plain", "tracker": "none", "start": "scratch",
 }  # fmt: skip
 
 

@@ -87,8 +87,13 @@ def restore(
     content: dict[str, Any], network: nn.Module, flat: FlatParameters, optimizer: torch.optim.Optimizer
 ) -> Position:
     """Put a checkpoint's weights, norm statistics and optimizer state back; returns its position."""
+    restore_weights(content, network, flat)
+    optimizer.load_state_dict(content["optimizer"])
+    return Position(**content["position"])
+
+
+def restore_weights(content: dict[str, Any], network: nn.Module, flat: FlatParameters) -> None:
+    """Put a checkpoint's weights and norm statistics back, without the optimizer's state."""
     flat.data.copy_(content["parameters"])
     for name, buffer in network.named_buffers():
         buffer.copy_(content["buffers"][name])
-    optimizer.load_state_dict(content["optimizer"])
-    return Position(**content["position"])

@@ -13,9 +13,11 @@ from plainres.analysis.comparable import comparable
 from plainres.analysis.conclusion import Conclusion, conclude
 from plainres.analysis.declared import Declaration
 from plainres.analysis.evidence_budget import larger_budgets, not_budget
+from plainres.analysis.evidence_construction import solution_exists
 from plainres.analysis.evidence_errors import cured, degradation, not_overfitting, not_statistics
 from plainres.analysis.evidence_inside import scales, signal
 from plainres.analysis.rules import RULES
+from plainres.analysis.settings import is_built
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +57,9 @@ def gather(
     """
     claims: list[Claim] = []
     conclusions: list[Conclusion] = []
-    all_cells = {str(setting): Cells.of(runs, str(setting)) for setting in sorted(runs["setting"].unique())}
-    budgets = larger_budgets(runs)
+    arms = runs[~is_built(runs)]
+    all_cells = {str(setting): Cells.of(arms, str(setting)) for setting in sorted(arms["setting"].unique())}
+    budgets = larger_budgets(arms)
     for setting, cells in all_cells.items():
         larger = [all_cells[name] for name in budgets[setting]]
         shared = [
@@ -65,7 +68,7 @@ def gather(
         ]
         mine = list(shared)
         for connection in cells.connections or [""]:
-            own = _of_connection(study, cells, connection, audit, measured[setting], larger)
+            own = _of_connection(study, cells, connection, audit, measured[setting], larger, runs)
             mine += own
             label = declared.get(setting, {}).get(connection)
             conclusions.append(conclude(cells, connection, [*shared, *own], label))
@@ -80,6 +83,7 @@ def _of_connection(
     audit: "pd.DataFrame",
     measured: "pd.DataFrame",
     larger: list[Cells],
+    pool: "pd.DataFrame",
 ) -> list[Claim]:
     found = [comparable(study, cells, connection, audit)]
     if connection:
@@ -89,6 +93,7 @@ def _of_connection(
         found.append(_with_sensitivity(cells, lambda c: not_budget(study, c, connection, _alike(cells, c, larger))))
         found.append(_with_sensitivity(cells, lambda c: signal(study, c, connection, measured)))
         found.append(_with_sensitivity(cells, lambda c: scales(study, c, connection, measured)))
+        found.append(solution_exists(study, cells, connection, pool))
         found += [unplanned(name, cells.setting, connection) for name in UNPLANNED]
     return found
 

@@ -36,6 +36,7 @@ DECADES = "decades"  # of a ratio: log10, so that 1 decade is a factor of 10
 ITEMS = "share"
 
 FAMILY_ERROR_RATE = 0.05  # of all comparisons of one claim together
+LOST_MARGIN = 1.0  # percentage points above its source from which on a constructed network has lost the solution
 MIN_N = 3  # fewer seeds decide nothing
 FLOOR_MARGIN = 1.0  # decades of training loss, for depths at which all errors sit on the floor of 0
 
@@ -169,7 +170,6 @@ RULES: dict[str, Rule] = {
         "The deep plain network can represent what the shallow one has learned.",
         {"error": Part("training error of the constructed network − of its source", POINTS, 0.1, Direction.WITHIN)},
         "deep plain networks built from trained shallow ones by inserting identity blocks",
-        command="",
-        planned="+sweep=construction",
+        "python -m run +sweep=construction",
     ),
 }  # fmt: skip
