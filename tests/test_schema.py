@@ -155,7 +155,7 @@ def test_a_group_file_sets_only_schema_fields_and_valid_values(set_values, path)
     known = flatten(getattr(RunConf(), group))
     assert set(values) <= set(known)
     assert values["name"] == path.stem
-    needs = NEEDS.get(path.stem, {}) if group == "connection" else {}
+    needs = NEEDS.get(path.stem, {}) if group == "connection" else {"depth": 20} if group == "start" else {}
     validate(set_values(needs | {f"{group}.{name}": value for name, value in values.items()}))
 
 

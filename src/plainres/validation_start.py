@@ -41,7 +41,8 @@ def validate_start(conf: RunConf) -> None:
     least = m + 2
     fits = least <= start.depth < conf.depth and (start.depth - least) % m == 0
     depths = f"one of {least}, {least + m}, … below depth={conf.depth}"
-    require(fits, "start.depth", start.depth, depths, "the source has fewer blocks; or take start=scratch")
+    why = "the source has fewer blocks: give a larger depth=, or start=scratch"
+    require(fits, "start.depth", start.depth, depths, why)
     _validate_connection(conf)
 
 

@@ -2,9 +2,10 @@
 
 The outcome of a run compares its clean training error at every evaluation, 0 … steps, with its source's final one:
 
-    kept       never more than ``rules.LOST_MARGIN`` above it
-    regained   more at some evaluation (with ``start.noise`` perhaps the first), and not at the last
-    lost       more at the last one, or the run diverged
+    lost       more than ``rules.BACK_MARGIN`` (1 point) above it at the last one, or the run diverged
+    regained   not lost, but more than ``rules.AWAY_MARGIN`` (10 points) above it at some evaluation: the first ones
+               count, so a run that ``start.noise`` throws out of the solution can regain it
+    kept       neither: excursions of a few points are training's own noise
 """
 
 from collections.abc import Hashable
@@ -13,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from plainres.analysis.load import CONSTRUCTION, OUTCOME, LoadedStudy
-from plainres.analysis.rules import LOST_MARGIN
+from plainres.analysis.rules import AWAY_MARGIN, BACK_MARGIN
 from plainres.analysis.settings import built_of, is_built
 from plainres.analysis.tables import load_steps
 from plainres.store import FINISHED, Status
@@ -21,7 +22,7 @@ from plainres.store import FINISHED, Status
 if TYPE_CHECKING:
     import pandas as pd
 
-CURVE = ["worst_train_error", "worst_step", "first_lost_step"]
+CURVE = ["worst_train_error", "worst_step", "first_away_step"]
 
 
 class Outcome(StrEnum):
@@ -40,14 +41,13 @@ def outcome_of(source_error: float, errors: "pd.Series[float]", diverged: bool) 
         errors: clean training errors of all evaluations in order, fractions.
         diverged: whether the run diverged.
     """
-    away = _away(source_error, errors)
-    if diverged or away.iloc[-1]:
+    if diverged or 100 * (errors.iloc[-1] - source_error) > BACK_MARGIN:
         return Outcome.LOST
-    return Outcome.REGAINED if away.any() else Outcome.KEPT
+    return Outcome.REGAINED if _away(source_error, errors).any() else Outcome.KEPT
 
 
 def _away(source_error: float, errors: "pd.Series[float]") -> "pd.Series[bool]":
-    return errors > source_error + LOST_MARGIN / 100
+    return 100 * (errors - source_error) > AWAY_MARGIN
 
 
 def construction_table(loaded: LoadedStudy) -> tuple["pd.DataFrame", list[str]]:
@@ -55,8 +55,9 @@ def construction_table(loaded: LoadedStudy) -> tuple["pd.DataFrame", list[str]]:
 
     Returns:
         Columns: names and ids; ``start_depth``, ``start_noise``; those of ``load.CONSTRUCTION``;
-        ``worst_train_error`` with its step; ``first_lost_step``, the first evaluation above the margin;
-        ``final_train_error``; ``outcome``. What a run does not have (yet) is empty. And the problems met while reading.
+        ``worst_train_error`` with its step; ``first_away_step``, the first evaluation more than ``AWAY_MARGIN`` above
+        the source; ``final_train_error``; ``outcome``. What a run does not have (yet) is empty. And the problems met
+        while reading.
     """
     import pandas as pd
 
@@ -82,7 +83,7 @@ def _curve(run: "dict[Hashable, Any]", errors: "pd.DataFrame | None") -> dict[st
     away = errors.loc[_away(source_error, errors["value"]), "step"]
     worst = errors.loc[errors["value"].idxmax()]
     found: dict[str, object] = {"worst_train_error": float(worst["value"]), "worst_step": int(worst["step"])}
-    found["first_lost_step"] = int(away.iloc[0]) if len(away) else None
+    found["first_away_step"] = int(away.iloc[0]) if len(away) else None
     if run["status"] in FINISHED:
         diverged = run["status"] == Status.DIVERGED
         found["outcome"] = str(outcome_of(float(source_error), errors["value"], diverged))
@@ -101,8 +102,7 @@ def with_outcomes(loaded: LoadedStudy) -> LoadedStudy:
 
 def construction_curves(curves: "pd.DataFrame") -> "pd.DataFrame":
     """Of ``curves.curves`` the training errors of constructed networks, and of those from scratch beside them."""
-    built = {(name, depth) for name, depth in zip(curves["connection"], curves["depth"], strict=True) if built_of(name)}
-    beside = {(found.arm, depth) for name, depth in built if (found := built_of(name))}
-    keys = list(zip(curves["connection"], curves["depth"], strict=True))
-    shown = [key in built | beside for key in keys]
-    return curves[shown & (curves["metric"] == "train_error")]
+    keys = [(str(name), int(depth)) for name, depth in zip(curves["connection"], curves["depth"], strict=True)]
+    built = {(name, depth): found for name, depth in set(keys) if (found := built_of(name))}
+    shown = {*built, *[(found.arm, depth) for (_, depth), found in built.items()]}
+    return curves[[key in shown for key in keys]].query("metric == 'train_error'")

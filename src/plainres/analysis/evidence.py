@@ -93,9 +93,8 @@ def _of_connection(
         found.append(_with_sensitivity(cells, lambda c: not_budget(study, c, connection, _alike(cells, c, larger))))
         found.append(_with_sensitivity(cells, lambda c: signal(study, c, connection, measured)))
         found.append(_with_sensitivity(cells, lambda c: scales(study, c, connection, measured)))
-        found.append(solution_exists(study, cells, connection, pool))
         found += [unplanned(name, cells.setting, connection) for name in UNPLANNED]
-    return found
+    return [*found, solution_exists(study, cells, connection, pool)]
 
 
 def _alike(cells: Cells, asked: Cells, larger: list[Cells]) -> list[Cells]:

@@ -36,7 +36,8 @@ DECADES = "decades"  # of a ratio: log10, so that 1 decade is a factor of 10
 ITEMS = "share"
 
 FAMILY_ERROR_RATE = 0.05  # of all comparisons of one claim together
-LOST_MARGIN = 1.0  # percentage points above its source from which on a constructed network has lost the solution
+# Percentage points above its source: a constructed network has left the solution; it is back at it, or still there.
+AWAY_MARGIN, BACK_MARGIN = 10.0, 1.0
 MIN_N = 3  # fewer seeds decide nothing
 FLOOR_MARGIN = 1.0  # decades of training loss, for depths at which all errors sit on the floor of 0
 

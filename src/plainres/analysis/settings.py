@@ -48,6 +48,12 @@ def built_of(label: str) -> Built | None:
     return Built(f"{name}({parts})" if parts else name, int(depth), float(noise or 0))
 
 
+def legend_words(label: str) -> str:
+    """``plain, built from depth 10``; the label itself for a network that was trained from scratch."""
+    built = built_of(label)
+    return built.words if built else label
+
+
 def is_built(runs: "pd.DataFrame") -> "pd.Series[bool]":
     """Which runs were built from a trained shallower network."""
     return runs["start.depth"].notna()

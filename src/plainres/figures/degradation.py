@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plainres.analysis.settings import arm_order
+from plainres.analysis.settings import arm_order, legend_words
 from plainres.figures.axes import (
     Layout,
     depth_axis,
@@ -105,7 +105,8 @@ def _seeds(
 
 def _handles(styles: dict[str, ArmStyle], diverged: bool, interval: bool) -> list[Any]:
     handles: list[Any] = [
-        grey_handle(f"{name}, mean", color=s.colour, ls=s.line, marker=s.marker) for name, s in styles.items()
+        grey_handle(f"{legend_words(name)}, mean", color=s.colour, ls=s.line, marker=s.marker)
+        for name, s in styles.items()
     ]
     if interval:
         handles.append(grey_handle("95 % interval", ls="", marker="|", ms=8, mew=1.1))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from plainres.analysis.settings import built_of
+
 FULL_WIDTH = 6.9  # two-column page
 COLUMN_WIDTH = 3.4
 PNG_DPI = 160
@@ -48,6 +50,8 @@ KNOWN_COLOURS = {"plain": "#D55E00", "residual": "#0072B2"}
 FURTHER_COLOURS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LINES: tuple[Any, ...] = ((0, (4, 1.3)), "-", (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
+BUILT_LINES: tuple[Any, ...] = ("-", (0, (3, 1)), (0, (1.5, 1)), (0, (5, 1, 1, 1)))
+BUILT_MARKERS = ("v", "<", ">", "X")
 GREY = "#555555"
 
 
@@ -55,13 +59,29 @@ GREY = "#555555"
 class ArmStyle:
     """How one connection is drawn."""
 
-    colour: str
+    colour: Any
     line: Any
     marker: str
 
 
 def arm_styles(connections: Sequence[str]) -> dict[str, ArmStyle]:
-    """A style for each connection, given in drawing order (``analysis.settings.arm_order``)."""
+    """A style for each connection, given in drawing order (``analysis.settings.arm_order``).
+
+    Networks built from trained ones have the colour of their connection, darker or lighter, and marks of their own.
+    """
+    built = {name: found for name in connections if (found := built_of(name))}
+    arms = list(dict.fromkeys(built[name].arm if name in built else name for name in connections))
+    styles = _connection_styles(arms)
+    ranks = {arm: [name for name, found in built.items() if found.arm == arm] for arm in arms}
+    for arm, names in ranks.items():
+        shades = list(depth_shades(styles[arm].colour, range(len(names) + 1)).values())[::-1]
+        for i, name in enumerate(names):
+            look = BUILT_LINES[i % len(BUILT_LINES)], BUILT_MARKERS[i % len(BUILT_MARKERS)]
+            styles[name] = ArmStyle(shades[i], *look)
+    return {name: styles[name] for name in connections}
+
+
+def _connection_styles(connections: Sequence[str]) -> dict[str, ArmStyle]:
     styles: dict[str, ArmStyle] = {}
     further = 0
     for i, name in enumerate(connections):

@@ -4,6 +4,7 @@
         degradation.csv   one row per setting, depth and connection: errors, degradation, gap, with intervals
         runs.csv          one row per run
         audit.csv         one row per matched pair
+        construction.csv  one row per run that starts from a trained network, where there are any (docs/construction.md)
         summary.md        the result in words, and how it was computed
         evidence.json     the verdict, and every claim with its interval, rule, runs and status
         evidence.md       the same for a reader
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plainres.analysis.audit import audit_table
+from plainres.analysis.construction import with_outcomes
 from plainres.analysis.curves import curves
 from plainres.analysis.declared import Declaration, declarations
 from plainres.analysis.degradation import Verdict, judge
@@ -32,8 +34,10 @@ from plainres.analysis.load import LoadedStudy, identity_names, load_study
 from plainres.analysis.results import usable
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.errors import UserError
+from plainres.figures.construction import NAME as CONSTRUCTION
 from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
 from plainres.figures.save import NothingToDraw, csv_bytes, save
+from plainres.report.construction import write_construction
 from plainres.report.evidence import evidence_document
 from plainres.report.evidence_text import evidence_text
 from plainres.report.summary import summary_text
@@ -86,7 +90,7 @@ def build_report(path: str | Path, echo: Echo = lambda line: None) -> ReportResu
         UserError: ``path`` is no study, or the report cannot be written (folder, disk).
     """
     start = time.perf_counter()
-    loaded = load_study(path)
+    loaded = with_outcomes(load_study(path))
     verdict = judge(loaded.runs)
     audit = audit_table(loaded.runs, loaded.records)
     declared = {str(key): declarations(runs, loaded.records) for key, runs in loaded.runs.groupby("setting")}
@@ -96,6 +100,7 @@ def build_report(path: str | Path, echo: Echo = lambda line: None) -> ReportResu
         result.folder.mkdir(parents=True, exist_ok=True)
         _write_tables(result)
         numbers = {str(key): _draw(result, str(key), runs) for key, runs in loaded.runs.groupby("setting")}
+        write_construction(result)
         _remove_stale(result)
         result.evidence = gather(loaded.study.name, loaded.runs, audit, declared, numbers)
         write_json(result.folder / "evidence.json", evidence_document(result))
@@ -168,7 +173,7 @@ def slug(setting: str) -> str:
 
 def _remove_stale(result: ReportResult) -> None:
     """Delete figures of an earlier report that this one did not draw; files of other names are the user's."""
-    known = re.compile(rf"({'|'.join(FIGURES)})(-.*)?")
+    known = re.compile(rf"({'|'.join([*FIGURES, CONSTRUCTION])})(-.*)?")
     for path in sorted((result.folder / "figures").glob("*")):
         ours = path.suffix in (".pdf", ".png", ".csv") and known.fullmatch(path.stem)
         if ours and path.stem not in result.figures:
