@@ -400,7 +400,9 @@ def test_every_combination_has_one_verdict() -> None:
 
 def test_plain_alone_has_a_verdict(world: World) -> None:
     evidence = world(keep=only(connection=["plain"]))
-    assert [c.id for c in evidence.claims] == ["comparable", "degradation", "not_overfitting", "not_statistics"]
+    assert [c.id for c in evidence.claims] == [
+        "comparable", "degradation", "not_overfitting", "not_statistics", "solution_exists",
+    ]  # fmt: skip
     assert find(evidence, "comparable").status is S
     assert evidence.conclusions[0].id == "degradation"
 

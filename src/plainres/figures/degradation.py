@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plainres.analysis.settings import arm_order, legend_words
+from plainres.analysis.settings import arm_order, built_of, legend_words
 from plainres.figures.axes import (
     Layout,
     depth_axis,
@@ -59,6 +59,7 @@ def degradation(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Drawn:
         for i, (name, style) in enumerate(styles.items()):
             dodge = unit * MEAN_DODGE * (i - (len(connections) - 1) / 2)
             _means(ax, table[(table["connection"] == name) & (table["n"] > 0)], positions, dodge, style)
+            _from_source(ax, table, name, positions, dodge, style)
             beside = unit * (SEED_SHIFT + SEED_WIDTH * (0.5 + 1.15 * (i // 2))) * (1 if i % 2 else -1)
             _seeds(ax, seeds[seeds["connection"] == name], positions, beside, unit * SEED_WIDTH, style)
         ax.set_ylabel("final training error (%), √ scale")
@@ -85,6 +86,18 @@ def _means(ax: Any, arm: "pd.DataFrame", positions: dict[int, float], shift: flo
         x[known], mean[known], yerr=bars, fmt="none", ecolor=style.colour, elinewidth=1.1, capsize=2.5, zorder=4
     )
     ax.plot(x, mean, style.marker, color=style.colour, ms=4.5, mec="white", mew=0.5, zorder=5, clip_on=False)
+
+
+def _from_source(
+    ax: Any, table: "pd.DataFrame", name: str, positions: dict[int, float], shift: float, style: ArmStyle
+) -> None:
+    """The line of networks that were built begins at the one that they were built from."""
+    built, known = built_of(name), table[table["n"] > 0].set_index(["connection", "depth"])["train_error_mean"]
+    mine = sorted(depth for connection, depth in known.index if connection == name)
+    if built is not None and mine and (built.arm, built.depth) in known.index:
+        ends = [known[built.arm, built.depth], known[name, mine[0]]]
+        x = [positions[built.depth] + shift, positions[mine[0]] + shift]
+        ax.plot(x, [100 * end for end in ends], color=style.colour, ls=style.line, lw=1.1, zorder=3)
 
 
 def _seeds(

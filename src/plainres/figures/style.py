@@ -50,7 +50,8 @@ KNOWN_COLOURS = {"plain": "#D55E00", "residual": "#0072B2"}
 FURTHER_COLOURS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LINES: tuple[Any, ...] = ((0, (4, 1.3)), "-", (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
-BUILT_LINES: tuple[Any, ...] = ("-", (0, (3, 1)), (0, (1.5, 1)), (0, (5, 1, 1, 1)))
+BUILT_SHADES = 7  # of an arm's colour, light to dark; a line style and one of them for each network built with it
+BUILT_LOOKS: tuple[tuple[Any, int], ...] = (("-", 5), ((0, (3, 1)), 3), ((0, (1.5, 1)), 2), ((0, (5, 1, 1, 1)), 1))
 BUILT_MARKERS = ("v", "<", ">", "X")
 GREY = "#555555"
 
@@ -69,15 +70,14 @@ def arm_styles(connections: Sequence[str]) -> dict[str, ArmStyle]:
 
     Networks built from trained ones have the colour of their connection, darker or lighter, and marks of their own.
     """
-    built = {name: found for name in connections if (found := built_of(name))}
-    arms = list(dict.fromkeys(built[name].arm if name in built else name for name in connections))
-    styles = _connection_styles(arms)
-    ranks = {arm: [name for name, found in built.items() if found.arm == arm] for arm in arms}
-    for arm, names in ranks.items():
-        shades = list(depth_shades(styles[arm].colour, range(len(names) + 1)).values())[::-1]
-        for i, name in enumerate(names):
-            look = BUILT_LINES[i % len(BUILT_LINES)], BUILT_MARKERS[i % len(BUILT_MARKERS)]
-            styles[name] = ArmStyle(shades[i], *look)
+    built = {name: found.arm for name in connections if (found := built_of(name))}
+    styles = _connection_styles(list(dict.fromkeys(built.get(name, name) for name in connections)))
+    seen: list[str] = []
+    for i, (name, arm) in enumerate(built.items()):
+        shades = list(depth_shades(styles[arm].colour, range(BUILT_SHADES)).values())
+        line, shade = BUILT_LOOKS[seen.count(arm) % len(BUILT_LOOKS)]
+        styles[name] = ArmStyle(shades[shade], line, BUILT_MARKERS[i % len(BUILT_MARKERS)])
+        seen.append(arm)
     return {name: styles[name] for name in connections}
 
 
