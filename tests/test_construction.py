@@ -169,6 +169,7 @@ def test_who_waits_for_its_source_can_be_interrupted(execute: Execute, built: Ma
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_pool_trains_a_shared_source_once(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "run", "-m", "start=built", "depth=12", "start.noise=0,0.1", "model.width=8",
                "trainer.steps=60", "hydra.launcher.jobs=2", f"results_dir={tmp_path}"]  # fmt: skip
@@ -179,6 +180,35 @@ def test_a_pool_trains_a_shared_source_once(tmp_path: Path) -> None:
     assert {f.read()["attempts"] for f in folders} == {1}
     sources = {f.read()["construction"]["source"] for f in folders if "-from010-" in f.name}
     assert len(sources) == 1
+
+
+KILLED = [sys.executable, "-m", "run", "start=built", "depth=12", "model.width=16", "trainer.steps=200",
+          "trainer.eval_every=10", "trainer.checkpoint_every=5", "probe.every=5", "trainer.device=cpu"]  # fmt: skip
+
+
+def kill_after(results: Path, rows: int) -> bool:
+    """Kill the command once so many lines are written by the run or its source; False when it ended before."""
+    process = subprocess.Popen([*KILLED, f"results_dir={results}"], stdout=subprocess.DEVNULL)
+    while process.poll() is None:
+        tables = list(results.glob("single/runs/*/steps.jsonl"))
+        if sum(t.read_bytes().count(b"\n") for t in tables if t.exists()) >= rows:
+            process.kill()
+            process.wait()
+            return True
+        time.sleep(0.002)
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_run_and_a_killed_source_resume_to_the_same_bits(tmp_path: Path) -> None:
+    killed = [kill_after(tmp_path / "killed", rows) for rows in (3, 20, 45, 10, 30)]
+    assert any(killed), "no kill arrived in time: make the run longer"
+    for results in ("killed", "undisturbed"):
+        subprocess.run([*KILLED, f"results_dir={tmp_path / results}"], check=True, capture_output=True)
+    one, other = (list(Study.open(tmp_path / name / "single").runs()) for name in ("killed", "undisturbed"))
+    assert len(one) == len(other) == 2 and max(f.read()["attempts"] for f in one) > 1
+    assert all(same_bits(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("stop_at", [3, 9], ids=["in the source", "in the run itself"])
