@@ -188,7 +188,7 @@ def test_the_claim_supported(loaded: LoadedStudy) -> None:
     assert (comparison.n, comparison.effect, comparison.depth) == (3, 0.0, 50)
     assert comparison.high == pytest.approx(100 / NUM_TRAIN)
     assert "Plain networks of depth 50" in found.sentence
-    assert "at learning rate 0.03 lost by 3 of 3 runs" in found.sentence
+    assert "the solution was at learning rate 0.03 lost in 3 of 3 runs." in found.sentence
     built = loaded.runs[loaded.runs["connection"] == "plain(start=10)"]
     assert set(built["run_id"]) < set(found.run_ids) and len(found.run_ids) == 6, "runs and their sources"
 
@@ -226,7 +226,7 @@ def test_the_claim_says_where_no_such_network_is_known(loaded: LoadedStudy) -> N
 def test_rows_of_another_setting_do_not_count_but_other_rates_do(two_rates: LoadedStudy) -> None:
     found = found_in(two_rates, setting="lr=0.1")
     assert found.status is S and len(found.comparisons) == 2
-    assert "at learning rate 0.01 lost by 3 of 3 runs; at learning rate 0.1 lost by 3" in found.sentence
+    assert "at learning rate 0.01 lost in 3 of 3 runs, at learning rate 0.1 lost in 3" in found.sentence
 
     def elsewhere(runs: pd.DataFrame) -> pd.DataFrame:
         return runs.assign(**{"model.width": runs["model.width"].where(~is_built(runs), 32)})

@@ -76,16 +76,16 @@ def _error(rows: "pd.DataFrame", lr: float, depth: int, start: int) -> Make:
 
 
 def _training_words(built: "pd.DataFrame") -> str:
-    """`` Training kept the solution …``: how many runs kept, lost or regained it, for each learning rate."""
+    """How many runs kept, regained or lost the solution, for each learning rate."""
     ended = built[built[OUTCOME].notna()]
     if ended.empty:
         return " What training does to it is not known: no such run has ended."
     parts = []
     for lr, runs in ended.groupby("optimizer.lr", sort=True):
         counts = runs[OUTCOME].value_counts()
-        told = [f"{o} by {counts[o]}" for o in (str(o) for o in Outcome) if o in counts]
-        parts.append(f"at learning rate {lr:g} {', '.join(told)} of {len(runs)} runs")
-    return f" Training then: the solution was {'; '.join(parts)}."
+        told = " and ".join(f"{o} in {counts[o]}" for o in map(str, Outcome) if o in counts)
+        parts.append(f"at learning rate {lr:g} {told} of {len(runs)} runs")
+    return f" Trained on, the solution was {', '.join(parts)}."
 
 
 def _more_seeds(study: str, cells: Cells, built: "pd.DataFrame", comparisons: list[Comparison]) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # In units of the least distance of two depths. Means stay at their depth; seeds stand beside them, plain left.
 MEAN_DODGE, SEED_SHIFT, SEED_WIDTH = 0.05, 0.12, 0.15
+BUILT_DODGE = 0.11  # with networks that start as good as their source: many lie on 0
 PANEL_HEIGHT = 2.1
 LEGEND_COLUMNS = 3
 CHANCE_LINE = (0, (1, 1.5))
@@ -46,6 +47,7 @@ def degradation(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Drawn:
     positions = depth_positions(sorted(seeds["depth"].unique()))
     unit = min(np.diff(list(positions.values())), default=1.0)
     styles = arm_styles(connections)
+    apart = BUILT_DODGE if any(map(built_of, connections)) else MEAN_DODGE
     with styled():
         handles = _handles(styles, bool(seeds["diverged"].any()), bool(table["train_error_low"].notna().any()))
         columns = legend_columns(handles, LEGEND_COLUMNS, COLUMN_WIDTH)
@@ -57,7 +59,7 @@ def degradation(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Drawn:
         root_scale(ax)
         ax.grid(False, axis="x")
         for i, (name, style) in enumerate(styles.items()):
-            dodge = unit * MEAN_DODGE * (i - (len(connections) - 1) / 2)
+            dodge = unit * apart * (i - (len(connections) - 1) / 2)
             _means(ax, table[(table["connection"] == name) & (table["n"] > 0)], positions, dodge, style)
             _from_source(ax, table, name, positions, dodge, style)
             beside = unit * (SEED_SHIFT + SEED_WIDTH * (0.5 + 1.15 * (i // 2))) * (1 if i % 2 else -1)

@@ -50,8 +50,9 @@ KNOWN_COLOURS = {"plain": "#D55E00", "residual": "#0072B2"}
 FURTHER_COLOURS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LINES: tuple[Any, ...] = ((0, (4, 1.3)), "-", (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
-BUILT_SHADES = 7  # of an arm's colour, light to dark; a line style and one of them for each network built with it
-BUILT_LOOKS: tuple[tuple[Any, int], ...] = (("-", 5), ((0, (3, 1)), 3), ((0, (1.5, 1)), 2), ((0, (5, 1, 1, 1)), 1))
+BUILT_SHADES, BUILT_PICKS = 7, (5, 3, 2, 1)  # of an arm's colour, light to dark: one for each network built with it
+# Each has a line and marker of its own over all arms: where two lie on each other, both are seen.
+BUILT_LINES: tuple[Any, ...] = ("-", (0, (3, 1.5)), (0, (1.5, 1)), (0, (5, 1, 1, 1)))
 BUILT_MARKERS = ("v", "<", ">", "X")
 GREY = "#555555"
 
@@ -75,8 +76,8 @@ def arm_styles(connections: Sequence[str]) -> dict[str, ArmStyle]:
     seen: list[str] = []
     for i, (name, arm) in enumerate(built.items()):
         shades = list(depth_shades(styles[arm].colour, range(BUILT_SHADES)).values())
-        line, shade = BUILT_LOOKS[seen.count(arm) % len(BUILT_LOOKS)]
-        styles[name] = ArmStyle(shades[shade], line, BUILT_MARKERS[i % len(BUILT_MARKERS)])
+        shade = shades[BUILT_PICKS[seen.count(arm) % len(BUILT_PICKS)]]
+        styles[name] = ArmStyle(shade, BUILT_LINES[i % len(BUILT_LINES)], BUILT_MARKERS[i % len(BUILT_MARKERS)])
         seen.append(arm)
     return {name: styles[name] for name in connections}
 
