@@ -10,19 +10,24 @@ import numpy as np
 from plainres.options import Shortcut
 from plainres.pair import RunSpec, make_spec
 from plainres.rows import RowWriter, compact, drop_lines
-from plainres.schema import ConnectionConf, OptimizerConf, RunConf, ScheduleConf, TrainerConf
+from plainres.schema import ConnectionConf, OptimizerConf, RunConf, ScheduleConf, StartConf, TrainerConf
 from plainres.store import RunFolder, Status, Study
 
 NUM_TRAIN, NUM_VAL, CHANCE = 1437, 360, 0.8977
 PLAIN_ERROR = {10: 0.0, 20: 0.0, 50: 0.65, 100: 0.88}
 CHECKS = ("parameters", "draws", "order", "operations", "optimizer", "schedule", "budget")
 NO_ADDITION = "no addition: not a residual ratio"
+SCRATCH = StartConf()
 Key = tuple[str, int, int]  # connection, depth, seed
 
 
 @dataclass(frozen=True)
 class FakeStudy:
-    """What to write. Keys of ``status`` are (connection, depth, seed); all others are complete."""
+    """What to write. Keys of ``status`` are (connection, depth, seed); all others are complete.
+
+    ``starts`` holds (depth of the source, noise) of further runs that are built from a trained network, at each deeper
+    depth; they end at ``built_errors`` (connection, depth, seed), else at 0.
+    """
 
     depths: Sequence[int] = (10, 20, 50, 100)
     connections: Sequence[str] = ("plain", "residual")
@@ -34,6 +39,8 @@ class FakeStudy:
     status: dict[Key, Status] = field(default_factory=dict)
     missing: Collection[Key] = ()
     errors: dict[Key, float] = field(default_factory=dict)
+    starts: Sequence[tuple[int, float]] = ()
+    built_errors: dict[Key, float] = field(default_factory=dict)
 
     def write(self, results_dir: Path, name: str = "depth") -> Path:
         """Write the study and return its folder."""
@@ -44,10 +51,15 @@ class FakeStudy:
                     for seed in self.seeds:
                         if (connection, depth, seed) not in self.missing:
                             self._write_run(study, lr, connection, depth, seed)
+                            for start in self.starts:
+                                if start[0] < depth:
+                                    self._write_run(study, lr, connection, depth, seed, StartConf("built", *start))
         return study.path
 
-    def _write_run(self, study: Study, lr: float, connection: str, depth: int, seed: int) -> None:
-        spec = self.spec(study.name, lr, connection, depth, seed)
+    def _write_run(
+        self, study: Study, lr: float, connection: str, depth: int, seed: int, start: StartConf = SCRATCH
+    ) -> None:
+        spec = self.spec(study.name, lr, connection, depth, seed, start)
         status = self.status.get((connection, depth, seed), Status.COMPLETE)
         folder = study.run_folder(spec.name)
         record = _head(spec, status, study.name)
@@ -57,7 +69,12 @@ class FakeStudy:
         last = self.steps if status is Status.COMPLETE else self.steps // 3
         layout = layout_of(depth)
         error = self.errors.get((connection, depth, seed), _final_error(connection, depth, seed))
-        rows = [_evaluation(step, self.steps, error, depth, seed) for step in eval_steps(self.steps) if step <= last]
+        if start.depth is not None:
+            error = self.built_errors.get((connection, depth, seed), 0.0)
+            source = self.spec(study.name, lr, connection, start.depth, seed)
+            record["construction"] = construction_of(source, depth, start)
+        steps = [step for step in eval_steps(self.steps) if step <= last]
+        rows = [_evaluation(step, self.steps, error, depth, seed, start) for step in steps]
         record |= _body(spec, status, layout, rows, last)
         folder.write(record)
         _write_rows(folder, record, rows, probe_steps(self.steps, last) if self.probes else [], self.gains)
@@ -67,13 +84,16 @@ class FakeStudy:
             compact(folder, layout)
             drop_lines(folder)
 
-    def spec(self, study: str, lr: float, connection: str, depth: int, seed: int) -> RunSpec:
+    def spec(
+        self, study: str, lr: float, connection: str, depth: int, seed: int, start: StartConf = SCRATCH
+    ) -> RunSpec:
         """The run spec of one cell."""
         shortcut = Shortcut.none if connection == "plain" else Shortcut.identity
         conf = RunConf(
             depth=depth,
             seed=seed,
             connection=ConnectionConf(connection, shortcut),
+            start=start,
             optimizer=OptimizerConf(lr=lr),
             trainer=TrainerConf(steps=self.steps),
             schedule=replace(ScheduleConf(), warmup_steps=min(20, self.steps - 1)),
@@ -121,11 +141,32 @@ def _final_error(connection: str, depth: int, seed: int) -> float:
     return float(np.clip(round((mean + noise.normal(0, 0.035) * (mean > 0.1)) * NUM_TRAIN), 0, NUM_TRAIN)) / NUM_TRAIN
 
 
-def _evaluation(step: int, steps: int, final: float, depth: int, seed: int) -> dict[str, Any]:
+def construction_of(source: RunSpec, depth: int, start: StartConf) -> dict[str, Any]:
+    """The record of a network that was built from a source without error."""
+    assert start.depth is not None
+    return {
+        "source": source.run_id,
+        "source_name": source.name,
+        "num_inserted_blocks": (depth - start.depth) // 2,
+        "max_output": 12.0,
+        "max_output_difference": 3e-5,
+        "tolerance": 1e-3,
+        "train_error": 0.0,
+        "source_train_error": 0.0,
+        "max_output_difference_batchstats": 0.5,
+        "train_error_batchstats": 1 / NUM_TRAIN,
+        "source_train_error_batchstats": 0.0,
+        "perturbed_train_error": start.noise / 10 if start.noise else None,
+    }
+
+
+def _evaluation(step: int, steps: int, final: float, depth: int, seed: int, start: StartConf) -> dict[str, Any]:
     tau = steps * (0.02 + 0.0025 * depth * (1 + final))
     decay = float(np.exp(-step / tau) - np.exp(-steps / tau)) / float(1 - np.exp(-steps / tau))
     wobble = 0.02 * float(np.sin(seed * 5 + step / 40)) * decay
     train = float(np.clip(final + (CHANCE - final) * decay + wobble, 0, 1))
+    if start.depth is not None:  # from the source's 0 to where it ends
+        train = final * step / steps
     val = min(1.0, train + 0.03 * (1 - train))
     values = {
         "train_error": train,
@@ -236,7 +277,7 @@ def audit_of(spec: RunSpec) -> dict[str, Any]:
             "clean": True,
         }
     partner = FakeStudy(steps=spec.conf.trainer.steps).spec(
-        spec.conf.study, spec.conf.optimizer.lr, "plain", spec.conf.depth, spec.conf.seed
+        spec.conf.study, spec.conf.optimizer.lr, "plain", spec.conf.depth, spec.conf.seed, spec.conf.start
     )
     checks = [{"check": c, "this": "a", "partner": "a", "result": "equal", "why": ""} for c in CHECKS]
     return {

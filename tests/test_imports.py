@@ -13,11 +13,15 @@ MODULES = sorted((SRC / "plainres").rglob("*.py")) + sorted((SRC / "hydra_plugin
 HYDRA_SIDE = {"run.py", "plainres/config.py", "hydra_plugins/plainres.py"}
 ENTRY_SIDE = {"launch", "config"}
 TRAINING_SIDE = {
-    "assembly", "audit", "checkpoint", "clock", "data", "describe", "divergence", "evaluate", "flat", "job", "memory",
-    "models", "optim", "probes", "seeding", "signature", "theory", "train", "launch", "tracking",
+    "assembly", "audit", "checkpoint", "clock", "construction", "data", "describe", "divergence", "evaluate", "flat",
+    "job", "memory", "models", "optim", "probes", "seeding", "signature", "source", "theory", "train", "launch",
+    "tracking",
 }  # fmt: skip
 READING_SIDE = {"analysis", "figures", "report", "cli"}
-NEITHER = {"errors", "options", "schema", "validation", "validation_network", "pair", "store", "rows", "environment"}
+NEITHER = {
+    "errors", "options", "schema", "validation", "validation_network", "validation_start", "pair", "store", "rows",
+    "environment",
+}  # fmt: skip
 
 
 def imported(path: Path) -> set[str]:

@@ -11,7 +11,7 @@ from plainres.schema import RunConf, flatten, plain_value, plain_values
 from plainres.validation import validate
 
 CONF = Path(__file__).parents[1] / "conf"
-GROUPS = ("connection", "data", "model", "optimizer", "probe", "schedule", "tracker")
+GROUPS = ("connection", "data", "model", "optimizer", "probe", "schedule", "start", "tracker")
 NEEDS = {  # what a recipe's page asks of the model
     "fixup": {"model.norm": "none"},
     "deepnorm": {"model.placement": "post_norm", "model.norm": "layer"},
@@ -19,7 +19,7 @@ NEEDS = {  # what a recipe's page asks of the model
 }
 DEFAULT_FILES = {
     "model": "mlp", "optimizer": "sgd", "schedule": "cosine", "probe": "default", "data": "digits",
-    "connection": "plain", "tracker": "none",
+    "connection": "plain", "tracker": "none", "start": "scratch",
 }  # fmt: skip
 
 
@@ -155,7 +155,7 @@ def test_a_group_file_sets_only_schema_fields_and_valid_values(set_values, path)
     known = flatten(getattr(RunConf(), group))
     assert set(values) <= set(known)
     assert values["name"] == path.stem
-    needs = NEEDS.get(path.stem, {}) if group == "connection" else {}
+    needs = NEEDS.get(path.stem, {}) if group == "connection" else {"depth": 20} if group == "start" else {}
     validate(set_values(needs | {f"{group}.{name}": value for name, value in values.items()}))
 
 

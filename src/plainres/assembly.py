@@ -5,6 +5,7 @@ from collections.abc import Callable
 from plainres import checkpoint, environment
 from plainres.checkpoint import Position
 from plainres.clock import now
+from plainres.construction import start_from_source
 from plainres.data import Dataset
 from plainres.data.augment import Augmentation
 from plainres.data.batches import Batches
@@ -33,17 +34,30 @@ def assemble(
     place: dict[str, str],
     tracker: Tracker,
     should_stop: Callable[[], bool],
+    source: RunFolder | None = None,
 ) -> Training:
-    """Build the run's parts on its device, from its checkpoint where there is a usable one."""
+    """Build the run's parts on its device, from its checkpoint where there is a usable one.
+
+    Args:
+        spec, folder, data: the run.
+        place: where it trains (``environment.place``).
+        tracker: told of every checkpoint.
+        should_stop: asked at every step.
+        source: the finished run that a constructed one starts from; needed only without a checkpoint.
+    """
     conf, device = spec.conf, spec.device
     network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
     rules = rules_of(conf)
     Draws(network, conf.model, rules, conf.seed).materialise(device)
+    data = data.to(device, conf.data.residence)
+    content = checkpoint.read(folder.checkpoint)
+    if content is None and source is not None:
+        folder.update(construction=start_from_source(spec, network, data.train, source, place))
     flat = FlatParameters(network, conf.optimizer.decay, undecayed(network), rules.lr_factor)
     on_gpu = device.startswith("cuda")
     optimizer = build_optimizer(conf.optimizer, flat, fused=on_gpu)
     position = Position()
-    if (content := checkpoint.read(folder.checkpoint)) is not None:
+    if content is not None:
         _check_resume(spec, folder, content["place"], place)
         position = checkpoint.restore(content, network, flat, optimizer)
     evaluations = evaluation_steps(conf.trainer.eval_every, conf.trainer.steps, conf.trainer.eval_early)
@@ -59,7 +73,7 @@ def assemble(
         flat=flat,
         optimizer=optimizer,
         guard=DeferredGuard(optimizer, device) if on_gpu else ImmediateGuard(),
-        data=data.to(device, conf.data.residence),
+        data=data,
         batches=Batches(conf.seed, data.num_train, conf.trainer.batch),
         augment=Augmentation(conf.data, data.train, conf.seed),
         probe=Probe(network, flat, own, conf.probe.jacobian),

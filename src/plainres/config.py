@@ -142,7 +142,7 @@ def _unknown_setting(text: str, key: str) -> str:
         key = full.group(1)
     if key == "sweep":
         return "sweep: no such setting; a sweep is added with a plus: +sweep=NAME"
-    groups = ["connection", "model", "data", "optimizer", "schedule", "probe", "tracker"]
+    groups = ["connection", "model", "data", "start", "optimizer", "schedule", "probe", "tracker"]
     known = [*flatten(RunConf()), *groups]
     last = key.rpartition(".")[2]
     close = [k for k in known if k.rpartition(".")[2] == last] or get_close_matches(key, known, 1)

@@ -28,11 +28,26 @@ def chunk_size(split: Split) -> int:
 
 def error_and_loss(network: nn.Module, split: Split) -> tuple[float, float]:
     """Fraction wrong and mean cross-entropy in evaluation mode, without augmentation."""
-    size = chunk_size(split)
     with evaluation_mode(network), torch.no_grad():
-        chunks = (split.clean(slice(first, first + size)) for first in range(0, len(split), size))
-        pieces = [_sums(network, x, y) for x, y in chunks]
+        pieces = [_sums(network, x, y) for x, y in chunks(split)]
     return _mean(pieces, len(split))
+
+
+def chunks(split: Split) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """All examples in order, without augmentation, as many at a time as fit."""
+    size = chunk_size(split)
+    for first in range(0, len(split), size):
+        yield split.clean(slice(first, first + size))
+
+
+def shuffled_batches(split: Split, batch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Clean batches of the training size over a fixed permutation; a short last one is merged into the one before."""
+    order_N = evaluation_order(len(split)).to(split.home)
+    parts = list(order_N.split(batch))
+    if len(parts) > 1 and len(parts[-1]) < batch:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    for part in parts:
+        yield split.clean(part)
 
 
 def error_with_batch_statistics(network: nn.Module, split: Split, batch: int) -> float:
@@ -41,12 +56,8 @@ def error_with_batch_statistics(network: nn.Module, split: Split, batch: int) ->
     Batches have the training size, over a fixed permutation that is the same for all runs of a data set; a
     short last one is merged into the one before. Compare with a tolerance: it is no unbiased twin.
     """
-    order_N = evaluation_order(len(split)).to(split.home)
-    parts = list(order_N.split(batch))
-    if len(parts) > 1 and len(parts[-1]) < batch:
-        parts[-2:] = [torch.cat(parts[-2:])]
     with evaluation_mode(network), batch_statistics(network), torch.no_grad():
-        pieces = [_sums(network, *split.clean(i)) for i in parts]
+        pieces = [_sums(network, x, y) for x, y in shuffled_batches(split, batch)]
     return _mean(pieces, len(split))[0]
 
 
@@ -82,7 +93,7 @@ def evaluation_mode(network: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def batch_statistics(network: nn.Module) -> Iterator[None]:
-    """In evaluation mode, norm layers that use the statistics of their batch; running ones are as before."""
+    """Norm layers with the statistics of their batch; running ones stay as they are. Inside ``evaluation_mode``."""
     norms = [m for m in network.modules() if isinstance(m, BatchNorm)]
     foreign = [m for m in network.modules() if isinstance(m, _BatchNorm) and m not in norms]  # in a user's branch
     kept = [(buffer, buffer.clone()) for norm in foreign for buffer in norm.buffers()]

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from plainres import environment, memory
+from plainres import checkpoint, environment, memory
 from plainres.assembly import assemble
 from plainres.audit import audit
 from plainres.checkpoint import Position
@@ -26,6 +26,7 @@ from plainres.pair import RunSpec
 from plainres.rows import compact, drop_lines
 from plainres.schema import plain_values
 from plainres.seeding import set_determinism
+from plainres.source import finished_source
 from plainres.store import FINISHED, RunFolder, Status, Study
 from plainres.tracking import open_tracker
 
@@ -127,8 +128,10 @@ def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable
     found = environment.describe(device, conf.trainer.threads)
     record = _begin(spec, study, folder, data)
     _check_mates(spec, study, folder, found)
+    source, waited = _source(spec, study, folder, should_stop)
+    began += waited
     with open_tracker(spec, study) as tracker, ExitStack() as ending:
-        training = assemble(spec, folder, data, environment.place(found), tracker, should_stop)
+        training = assemble(spec, folder, data, environment.place(found), tracker, should_stop, source)
         ending.callback(training.parts.writer.close)
         probe = training.parts.probe
         num_parameters = training.parts.flat.data.numel()
@@ -156,6 +159,16 @@ def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable
     return Status(final["status"])
 
 
+def _source(
+    spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable[[], bool]
+) -> tuple[RunFolder | None, float]:
+    """The finished run that this one starts from, and the seconds it took; None where a checkpoint holds everything."""
+    if spec.conf.start.depth is None or checkpoint.read(folder.checkpoint) is not None:
+        return None, 0.0
+    began = time.perf_counter()
+    return finished_source(spec, study, should_stop, execute), time.perf_counter() - began
+
+
 def _begin(spec: RunSpec, study: Study, folder: RunFolder, data: Dataset) -> dict[str, Any]:
     """Write the record of a run that starts or goes on, and refuse one whose audit is not clean."""
     before = folder.read() if folder.exists() else {}
@@ -167,6 +180,7 @@ def _begin(spec: RunSpec, study: Study, folder: RunFolder, data: Dataset) -> dic
         "seconds": before.get("seconds", {}),
         "environment_history": before.get("environment_history", []),
         "attempts": before.get("attempts", 0) + 1,
+        "construction": before.get("construction"),
         "created": before.get("created", now()),
         "started": now(),
         "final": None,

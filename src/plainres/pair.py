@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from plainres.options import FieldClass, Merge, Recipe, Shortcut, shortcut_of
-from plainres.schema import ConnectionConf, RunConf, flatten, plain_value
+from plainres.schema import ConnectionConf, RunConf, StartConf, flatten, plain_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +68,8 @@ def make_spec(conf: RunConf, device: str) -> RunSpec:
     identity = identity_fields(resolved)
     run_id = hash_identity(identity)
     pair_id = hash_identity({k: v for k, v in identity.items() if not k.startswith("connection.")})
-    label = f"{conf.model.name}-{conf.connection.name}-d{conf.depth:03d}-s{conf.seed}"
+    built = "" if conf.start.depth is None else f"-from{conf.start.depth:03d}"
+    label = f"{conf.model.name}-{conf.connection.name}-d{conf.depth:03d}{built}-s{conf.seed}"
     return RunSpec(resolved, device, identity, run_id, pair_id, f"{label}-{run_id}")
 
 
@@ -77,6 +78,13 @@ def partner_of(conf: RunConf) -> RunConf | None:
     if conf.connection.name == "plain":
         return None
     return replace(conf, connection=ConnectionConf())
+
+
+def source_of(conf: RunConf) -> RunConf | None:
+    """The config of the trained network that this one is built from; None for one that starts from scratch."""
+    if conf.start.depth is None:
+        return None
+    return replace(conf, depth=conf.start.depth, start=StartConf())
 
 
 def connection_differences(connection: ConnectionConf) -> list[str]:

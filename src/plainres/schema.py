@@ -170,6 +170,22 @@ class ConnectionConf:
 
 
 @dataclass
+class StartConf:
+    """Which weights training starts from; the default is the initial draws.
+
+    Attributes:
+        depth: of a trained shallower network of the same settings, the source: its blocks come first, and blocks that
+            change nothing are inserted between them and the head; null starts from scratch. See docs/construction.md.
+        noise: standard deviation of a normal perturbation of what makes an inserted block change nothing, in units of
+            1/√fan_in for weights (of 1 for the norm scales of a residual arm).
+    """
+
+    name: str = _free("scratch")
+    depth: int | None = _identity(None)
+    noise: float = _identity(0.0)
+
+
+@dataclass
 class OptimizerConf:
     """Update rule. ``momentum``/``nesterov`` belong to sgd, ``betas``/``eps`` to adamw."""
 
@@ -243,6 +259,7 @@ class RunConf:
     connection: ConnectionConf = field(default_factory=ConnectionConf)
     model: ModelConf = field(default_factory=ModelConf)
     data: DataConf = field(default_factory=DataConf)
+    start: StartConf = field(default_factory=StartConf)
     optimizer: OptimizerConf = field(default_factory=OptimizerConf)
     schedule: ScheduleConf = field(default_factory=ScheduleConf)
     trainer: TrainerConf = field(default_factory=TrainerConf)

@@ -158,7 +158,7 @@ def sign(
         order=Batches(conf.seed, data.num_train, conf.trainer.batch).digest(conf.trainer.steps),
         operations=tuple(operations),
         connection_operations=tuple(dict.fromkeys(connection)),
-        declared=(*rules.declared(), *boundary_words(conf, network)),
+        declared=(*rules.declared(), *boundary_words(conf, network), *start_words(conf)),
         settings={k: v for k, v in identity_fields(conf).items() if not k.startswith("connection.")},
     )
 
@@ -178,6 +178,13 @@ def boundary_words(conf: RunConf, network: Network) -> list[str]:
     kinds = " or ".join(sorted({_kind(shortcut) for shortcut in shortcuts}))
     claim = f", with {added:,} parameters: what it shows is no longer about identity shortcuts alone" if added else ""
     return [f"in {where} the shortcut is not the identity but {kinds}{claim}"]
+
+
+def start_words(conf: RunConf) -> list[str]:
+    """What a constructed arm's start differs in from that of its plain partner, in words."""
+    if conf.start.depth is None or conf.connection.shortcut is Shortcut.none:
+        return []
+    return [f"start: built from its own trained depth {conf.start.depth}; inserted branches end in 0"]
 
 
 def _kind(shortcut: nn.Module | None) -> str:

@@ -13,6 +13,7 @@ import pytest
 from matplotlib.text import Text
 
 from fake_study import FakeStudy
+from plainres.analysis.construction import construction_curves
 from plainres.analysis.curves import curves
 from plainres.analysis.degradation import judge
 from plainres.analysis.gain_chain import gain_chain
@@ -20,6 +21,7 @@ from plainres.analysis.inside import Inside
 from plainres.analysis.load import load_study
 from plainres.analysis.results import usable
 from plainres.figures import axes
+from plainres.figures.construction import construction
 from plainres.figures.gain_chain import gain_chain as draw_chain
 from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
 from plainres.figures.save import Drawn, NothingToDraw, save, styled
@@ -41,7 +43,10 @@ STUDIES |= {
     "many_at_one": FakeStudy(depths=(10,), seeds=(0, 1), connections=MANY, steps=60),
     "long": FakeStudy(depths=(10, 20), seeds=(0,), connections=(*MANY[:5], "stochastic_depth"), steps=60),
 }
+BUILT = FakeStudy(depths=(10, 50, 100), seeds=(0, 1), steps=60, starts=((10, 0.0), (10, 0.1)))
+STUDIES["built"] = BUILT
 CASES = [("default", name) for name in FIGURES]
+CASES += [("built", name) for name in ("degradation", "training_curves", "profiles_grad_norm")]
 CASES += [
     ("arms", name)
     for name in ("training_curves", "degradation", "trunk_growth", "heatmap_branch_ratio", "gain_chain", "jacobian")
@@ -96,6 +101,10 @@ def drawn_texts(figure: Any) -> Iterator[tuple[str, Any]]:
 def test_texts_are_whole_and_do_not_overlap(tables: dict[str, FigureTables], study: str, name: str) -> None:
     drawn = draw(tables[study], name)
     assert len(drawn.table)
+    check_texts(drawn)
+
+
+def check_texts(drawn: Drawn) -> None:
     boxes = list(drawn_texts(drawn.figure))
     for text, box in boxes:
         assert drawn.figure.bbox.x0 <= box.x0 and box.x1 <= drawn.figure.bbox.x1, f"{text} is cut off"
@@ -103,6 +112,46 @@ def test_texts_are_whole_and_do_not_overlap(tables: dict[str, FigureTables], stu
     for (text, box), (other, other_box) in combinations(boxes, 2):
         inside = box.padded(-0.5)
         assert not inside.overlaps(other_box), f"{text!r} lies over {other!r}"
+
+
+@pytest.mark.parametrize(
+    ("lrs", "seeds", "depths"),
+    [
+        ((0.01, 0.03, 0.1), (0, 1), (10, 50, 100)),
+        ((0.03,), (0,), (10, 50)),
+        ((0.01, 0.02, 0.03, 0.05, 0.1), (0,), (10, 50)),
+    ],
+    ids=["rates", "one", "many rates"],
+)
+def test_texts_of_the_construction_figure(
+    tmp_path: Path, lrs: tuple[float, ...], seeds: tuple[int, ...], depths: tuple[int, ...]
+) -> None:
+    fake = replace(BUILT, lrs=lrs, seeds=seeds, depths=depths, probes=False, connections=("plain",))
+    loaded = load_study(fake.write(tmp_path))
+    parts = [
+        construction_curves(curves(loaded, part)[0]).assign(setting=str(setting))
+        for setting, part in loaded.runs.groupby("setting")
+    ]
+    drawn = construction(pd.concat(parts, ignore_index=True))
+    assert len(drawn.figure.axes) == len(lrs) * (len(depths) - 1)
+    assert set(drawn.table["connection"]) == {"plain", "plain(start=10)", "plain(start=10, noise=0.1)"}
+    check_texts(drawn)
+
+
+def test_a_construction_figure_needs_constructed_runs(tables: dict[str, FigureTables]) -> None:
+    nothing = construction_curves(tables["default"].curves).assign(setting="all")
+    with pytest.raises(NothingToDraw, match="starts from a trained network"):
+        construction(nothing)
+
+
+def test_built_networks_have_the_colour_of_their_arm_and_marks_of_their_own() -> None:
+    names = ["plain", "plain(start=10)", "plain(start=10, noise=0.1)", "residual", "residual(start=10)"]
+    styles = arm_styles(names)
+    assert list(styles) == names and styles["plain"] == arm_styles(["plain"])["plain"]
+    assert styles["residual"] == arm_styles(["plain", "residual"])["residual"]
+    plain = [styles[name] for name in names[:3]]
+    assert len({str(s.colour) for s in plain}) == len({s.marker for s in plain}) == 3
+    assert str(styles["residual(start=10)"].colour) != str(styles["plain(start=10)"].colour)
 
 
 def test_the_list_of_names_is_complete(tables: dict[str, FigureTables]) -> None:

@@ -11,7 +11,7 @@ from plainres.launch import prepare as module
 from plainres.launch.prepare import prepare, resolve_device, settings_line
 from plainres.launch.sweep import Sweep
 from plainres.options import Scale
-from plainres.schema import ProbeConf, RunConf
+from plainres.schema import ProbeConf, RunConf, StartConf
 from plainres.store import Status
 
 Make = Callable[..., RunConf]
@@ -77,6 +77,13 @@ def test_device_auto_and_its_index() -> None:
 
 def test_settings_line_names_what_varies(tiny: Make) -> None:
     assert settings_line([tiny("plain"), tiny("residual", depth=6)]) == "depth=4,6 connection=plain,residual"
+
+
+def test_settings_line_names_a_start_by_its_name(tiny: Make) -> None:
+    scratch = tiny("plain", depth=6)
+    built, noisy = (replace(scratch, start=StartConf("built", 4, noise)) for noise in (0.0, 0.1))
+    assert settings_line([scratch, built]) == "start=scratch,built"
+    assert settings_line([built, noisy]) == "start.noise=0.0,0.1"
 
 
 def test_settings_line_names_a_connections_part_only_where_it_varies(tiny: Make) -> None:

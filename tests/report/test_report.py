@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -108,6 +109,31 @@ def test_stale_figures_go_and_the_users_files_stay(tmp_path: Path) -> None:
     names = {p.name for p in figures.iterdir()}
     assert {"mine.pdf", "degradation.svg", "degradation.pdf"} <= names
     assert not {"heatmap_grad_norm.pdf", "degradation-lr=1.png"} & names
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_runs_that_start_from_a_trained_network_have_a_table_and_a_figure(tmp_path: Path) -> None:
+    fake = replace(SMALL, depths=(10, 20), starts=((10, 0.0),), lrs=(0.03, 0.1))
+    result = build_report(fake.write(tmp_path))
+    table = pd.read_csv(result.folder / "construction.csv")
+    assert len(table) == 8 and set(table["outcome"]) == {"kept"}
+    assert result.figures == ["construction"] and (result.folder / "figures" / "construction.pdf").exists()
+    runs = pd.read_csv(result.folder / "runs.csv")
+    assert runs["construction_outcome"].notna().sum() == 8
+    assert (
+        "plain(start=10)" in terminal_text(result)
+        and "1 of at least 3" not in (result.folder / "summary.md").read_text()
+    )
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_table_of_runs_that_are_gone_goes_too(tmp_path: Path) -> None:
+    study = replace(SMALL, depths=(10, 20), starts=((10, 0.0),)).write(tmp_path)
+    build_report(study)
+    for folder in (study / "runs").glob("*-from010-*"):
+        shutil.rmtree(folder)
+    report = build_report(study).folder
+    assert not (report / "construction.csv").exists() and not list((report / "figures").glob("construction*"))
 
 
 def test_a_study_without_a_result_says_so(tmp_path: Path) -> None:

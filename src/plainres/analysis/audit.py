@@ -31,8 +31,9 @@ def audit_table(runs: "pd.DataFrame", records: dict[str, Record]) -> "pd.DataFra
     if audited.empty:
         return pd.DataFrame(columns=_columns())
     audited = audited.assign(group=match(audited, ["connection"]).groups)
-    plain = audited[audited["connection"] == PLAIN][["group", "run_id"]]
-    pairs = audited[audited["connection"] != PLAIN].merge(plain, on="group", suffixes=("", "_plain"))
+    is_plain = audited["connection.name"] == PLAIN  # also one that was built, the partner of those built likewise
+    plain = audited[is_plain][["group", "run_id"]]
+    pairs = audited[~is_plain].merge(plain, on="group", suffixes=("", "_plain"))
     rows = [
         {key: pair[key] for key in ("setting", "depth", "connection", "seed", "pair_id")}
         | {"plain_run_id": pair["run_id_plain"], "run_id": pair["run_id"]}

@@ -10,7 +10,7 @@ import numpy as np
 from plainres.analysis.compare import Comparison, compare, corrected, differences, is_split, num_failed, with_holm
 from plainres.analysis.results import METRICS, SERIES, grouped, usable
 from plainres.analysis.rules import RULES, Part
-from plainres.analysis.settings import PLAIN, arm_order
+from plainres.analysis.settings import PLAIN, arm_order, is_built
 from plainres.analysis.stats import count_p
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ class Cells:
 
     Attributes:
         setting: its label.
-        runs: rows of the table of runs, in any status.
+        runs: rows of the table of runs, in any status, without networks built from trained ones: those are no arm of
+            the comparison of connections.
         used: the finished ones with their errors (``results.usable``).
     """
 
@@ -47,7 +48,7 @@ class Cells:
     @classmethod
     def of(cls, runs: "pd.DataFrame", setting: str) -> "Cells":
         """The cells of one setting of a study."""
-        mine = runs[runs["setting"] == setting]
+        mine = runs[(runs["setting"] == setting) & ~is_built(runs)]
         return cls(setting, mine, usable(mine))
 
     def without_diverged(self) -> "Cells":

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plainres.analysis.compare import Comparison
-from plainres.analysis.rules import ITEMS, POINTS, RULES, ClaimStatus, Direction
+from plainres.analysis.rules import ITEMS, POINTS, ClaimStatus, Direction
 from plainres.analysis.stats import MAX_N, Flag
 
 T_INTERVAL = "two-sided paired t interval over seeds, Bonferroni-corrected for the comparisons of this claim"
@@ -97,13 +97,6 @@ def not_tested(id_: str, setting: str, connection: str, sentence: str, command: 
     """A claim for which the study has no rows."""
     test = "none: the study holds no runs that could test it"
     return Claim(id_, setting, connection, ClaimStatus.NOT_TESTED, sentence, test=test, command=command)
-
-
-def unplanned(id_: str, setting: str, connection: str) -> Claim:
-    """A claim whose sweep is not in this version: there is no command yet, only the sweep's name."""
-    rule = RULES[id_]
-    words = f"Not tested: it needs {rule.rests_on}. No sweep of this version makes them; `{rule.planned}` is planned."
-    return not_tested(id_, setting, connection, words, "")
 
 
 def undecided_words(comparisons: Sequence[Comparison]) -> str:

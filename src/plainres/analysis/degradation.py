@@ -1,7 +1,9 @@
 """The verdict table: final errors per depth and connection, degradation with depth, and the gap to plain.
 
 Differences are paired by seed: two runs are compared only if ``match`` finds them equal in every identity
-field but the one under study, so that learning rates or budgets mixed in one study never meet.
+field but the one under study, so that learning rates or budgets mixed in one study never meet. Networks built
+from trained shallower ones have rows of their own: their degradation is measured from their source, and they are
+no arm of the comparison with plain.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +14,7 @@ from plainres.analysis.cells import RISE, Cells
 from plainres.analysis.compare import Comparison
 from plainres.analysis.results import METRICS, grouped, reasons, split_usable
 from plainres.analysis.rules import ClaimStatus
-from plainres.analysis.settings import PLAIN, arm_order
+from plainres.analysis.settings import PLAIN, arm_order, built_of, is_built
 from plainres.analysis.stats import Estimate, interval
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class Verdict:
 def judge(runs: "pd.DataFrame") -> Verdict:
     """Compute the verdict from the table of runs. Runs that diverged enter at chance level."""
     used, left_out = split_usable(runs)
-    across_depth, across_arms = grouped(used, ["depth"]), grouped(used, ["connection"])
+    across_depth, across_arms = grouped(used, ["depth", "start"]), grouped(used, ["connection"])
     table = _table(runs, across_depth, across_arms)
     return Verdict(table, _onsets(runs, table), _with_partnerless(left_out, across_arms))
 
@@ -50,6 +52,7 @@ def judge(runs: "pd.DataFrame") -> Verdict:
 def _with_partnerless(left_out: "pd.DataFrame", used: "pd.DataFrame") -> "pd.DataFrame":
     import pandas as pd
 
+    used = used[~is_built(used)]
     plain_groups = used.loc[used["connection"] == PLAIN, "group"]
     alone = used[(used["connection"] != PLAIN) & ~used["group"].isin(plain_groups)]
     paired_groups = used.loc[used["connection"] != PLAIN, "group"]
@@ -67,13 +70,15 @@ def _table(runs: "pd.DataFrame", across_depth: "pd.DataFrame", across_arms: "pd.
     rows = []
     for (setting, depth, connection), cell in _cells(runs):
         mine = _cell(across_depth, setting, depth, connection)
-        first = shallowest.get((setting, connection))
-        shallow = _cell(across_depth, setting, first, connection)
+        built = built_of(connection)
+        first = built.depth if built else shallowest.get((setting, connection))
+        shallow = _cell(across_depth, setting, first, built.arm if built else connection)
         deeper = first is not None and depth > first
         degradation = _named("degradation", _paired(mine, shallow)) if deeper else _nothing("degradation", "shallowest")
         plain = _cell(across_arms, setting, depth, PLAIN)
         arm = _cell(across_arms, setting, depth, connection)
-        gap = _named("gap", _paired(plain, arm)) if connection != PLAIN else _nothing("gap", "plain itself")
+        nothing = "plain itself" if connection == PLAIN else "not from scratch" if built else ""
+        gap = _nothing("gap", nothing) if nothing else _named("gap", _paired(plain, arm))
         row = {"setting": setting, "depth": depth, "connection": connection}
         row |= {"n": len(mine), "n_diverged": int(mine["diverged"].sum()), "n_left_out": len(cell) - len(mine)}
         for metric, examples in METRICS.items():
@@ -133,7 +138,7 @@ def _onsets(runs: "pd.DataFrame", table: "pd.DataFrame") -> "pd.DataFrame":
     rows = []
     for setting, part in table.groupby("setting"):
         cells = Cells.of(runs, str(setting))
-        for connection in arm_order(part["connection"]):
+        for connection in arm_order(name for name in part["connection"] if built_of(name) is None):
             depth, words = onset_in_words(cells.rises(connection))
             rows.append({"setting": setting, "connection": connection, "onset_depth": depth, "verdict": words})
     return pd.DataFrame(rows, columns=columns).astype({"onset_depth": "Int64"})

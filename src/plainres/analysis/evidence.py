@@ -9,24 +9,25 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from plainres.analysis.cells import Cells
-from plainres.analysis.claims import Claim, unplanned
+from plainres.analysis.claims import Claim
 from plainres.analysis.comparable import comparable
 from plainres.analysis.conclusion import Conclusion, conclude
 from plainres.analysis.declared import Declaration
 from plainres.analysis.evidence_budget import not_budget
+from plainres.analysis.evidence_construction import solution_exists
 from plainres.analysis.evidence_errors import cured, degradation, not_overfitting, not_statistics
 from plainres.analysis.evidence_identity import near_identity
 from plainres.analysis.evidence_inside import scales, signal
 from plainres.analysis.evidence_tuning import not_tuning
 from plainres.analysis.pool import Pool
 from plainres.analysis.rules import RULES
+from plainres.analysis.settings import is_built
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ORDER = list(RULES)
 POOLED = (not_budget, not_tuning, near_identity)
-UNPLANNED = [name for name, rule in RULES.items() if rule.planned]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ def gather(
     """
     claims: list[Claim] = []
     conclusions: list[Conclusion] = []
-    all_cells = {str(setting): Cells.of(runs, str(setting)) for setting in sorted(runs["setting"].unique())}
+    arms = runs[~is_built(runs)]
+    all_cells = {str(setting): Cells.of(arms, str(setting)) for setting in sorted(arms["setting"].unique())}
     pool = pool or Pool.of(runs)
     for setting, cells in all_cells.items():
         shared = [
@@ -96,8 +98,7 @@ def _of_connection(
         found += [_with_sensitivity(cells, partial(_pooled, make, study, cells, connection, pool)) for make in POOLED]
         found.append(_with_sensitivity(cells, lambda c: signal(study, c, connection, measured)))
         found.append(_with_sensitivity(cells, lambda c: scales(study, c, connection, measured)))
-        found += [unplanned(name, cells.setting, connection) for name in UNPLANNED]
-    return found
+    return [*found, solution_exists(study, cells, connection, pool.runs)]
 
 
 def _pooled(

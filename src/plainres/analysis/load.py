@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 FINAL = (
     "step", "train_error", "train_loss", "train_error_batchstats", "train_error_running", "val_error", "val_loss"
 )  # fmt: skip
+CONSTRUCTION = (
+    "source", "num_inserted_blocks", "max_output", "max_output_difference", "train_error", "source_train_error",
+    "max_output_difference_batchstats", "train_error_batchstats", "source_train_error_batchstats",
+    "perturbed_train_error",
+)  # fmt: skip
+OUTCOME = "construction_outcome"  # filled in by ``construction.with_outcomes``, which reads more than run.json
 SECONDS = ("train", "evaluation", "probes", "store", "tracker", "total")
 ENVIRONMENT = ("commit", "dirty_hash", "code_hash", "device_kind", "device_name", "threads", "precision")
 
@@ -29,7 +35,8 @@ class LoadedStudy:
         study: the folder.
         runs: one row per readable run, sorted by setting, depth, connection, seed. Errors are fractions, times
             seconds. Columns: ids and state; ``setting``, ``depth``, ``connection``, ``seed``, ``model``;
-            ``final_*``; ``diverged_*``; ``seconds_*``; environment; every identity field by its dotted name.
+            ``final_*``; ``diverged_*``; ``construction_*``; ``seconds_*``; environment; every identity field by its
+            dotted name.
         records: run.json of every readable run, by run_id, for what does not fit a column (audit, versions).
         problems: one line for each folder that could not be read.
     """
@@ -105,6 +112,7 @@ def _columns() -> list[str]:
     own = ["run_id", "pair_id", "name", "folder", "status", "depth", "seed", "model", "num_parameters"]
     own += [f"final_{name}" for name in FINAL] + ["last_finite_step", "last_finite_train_error"]
     own += ["diverged_step", "diverged_where", "diverged_layer", "error", "traceback"]
+    own += [*[f"construction_{name}" for name in CONSTRUCTION], OUTCOME]
     own += [f"seconds_{name}" for name in SECONDS] + ["peak_memory_mib", *ENVIRONMENT]
     own += ["num_train", "num_val", "chance_error", "started", "finished"]
     return own + [name for name in setting_names() if name not in own]
@@ -126,6 +134,7 @@ def _row(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
         | {"folder": folder.name, "model": identity["model.name"]}
         | {f"final_{name}": _part(record, "final").get(name) for name in FINAL}
         | {f"diverged_{name}": diverged.get(name) for name in ("step", "where", "layer")}
+        | {f"construction_{name}": _part(record, "construction").get(name) for name in CONSTRUCTION}
         | {"last_finite_step": last.get("step"), "last_finite_train_error": last.get("train_error")}
         | {"error": error.get("message"), "traceback": error.get("traceback")}
         | {f"seconds_{name}": _part(record, "seconds").get(name) for name in SECONDS}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from plainres.analysis.cells import Cells
 from plainres.analysis.results import grouped
-from plainres.analysis.settings import add_labels
+from plainres.analysis.settings import add_labels, is_built
 from plainres.pair import identity_fields
 from plainres.schema import RunConf
 from plainres.store import Status
@@ -59,12 +59,13 @@ class Pool:
         own = self.runs.loc[self.runs["run_id"].isin(cells.runs["run_id"]), "setting"]
         if own.empty:
             return []
-        first = grouped(self.runs.drop_duplicates("setting"), list(free))[["setting", "group"]]
+        scratch = self.runs[~is_built(self.runs)]
+        first = grouped(scratch.drop_duplicates("setting"), list(free))[["setting", "group"]]
         group = first.loc[first["setting"] == own.iloc[0], "group"].iloc[0]
         return [Cells.of(self.runs, str(name)) for name in first.loc[first["group"] == group, "setting"]]
 
 
 def _connection_keys(runs: "pd.DataFrame") -> list[str]:
-    """The parts of each run's connection as one text."""
-    names = [name for name in identity_fields(RunConf()) if name.startswith("connection.")]
+    """The parts of each run's connection, and what it started from, as one text."""
+    names = [name for name in identity_fields(RunConf()) if name.startswith(("connection.", "start."))]
     return [repr(row) for row in runs[names].astype(object).where(runs[names].notna(), None).to_numpy().tolist()]

@@ -36,6 +36,8 @@ DECADES = "decades"  # of a ratio: log10, so that 1 decade is a factor of 10
 ITEMS = "share"
 
 FAMILY_ERROR_RATE = 0.05  # of all comparisons of one claim together
+# Percentage points above its source: a constructed network has left the solution; it is back at it, or still there.
+AWAY_MARGIN, BACK_MARGIN = 10.0, 1.0
 MIN_N = 3  # fewer seeds decide nothing
 FLOOR_MARGIN = 1.0  # decades of training loss, for depths at which all errors sit on the floor of 0
 
@@ -68,14 +70,12 @@ class Rule:
         parts: its comparisons by name; all parts must be supported (degradation: at one depth at least).
         rests_on: the rows of a study that decide it.
         command: what tests it, for the default networks; a claim names the one for its own study.
-        planned: the sweep that is to test it and that this version does not have; then there is no command.
     """
 
     statement: str
     parts: dict[str, Part]
     rests_on: str
     command: str = "python -m run +sweep=depth"
-    planned: str = ""
 
 
 RULES: dict[str, Rule] = {
@@ -185,7 +185,6 @@ RULES: dict[str, Rule] = {
         "The deep plain network can represent what the shallow one has learned.",
         {"error": Part("training error of the constructed network − of its source", POINTS, 0.1, Direction.WITHIN)},
         "deep plain networks built from trained shallow ones by inserting identity blocks",
-        command="",
-        planned="+sweep=construction",
+        "python -m run +sweep=construction",
     ),
 }  # fmt: skip

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plainres.analysis.settings import arm_order
+from plainres.analysis.settings import arm_order, built_of, legend_words
 from plainres.figures.axes import (
     Layout,
     depth_axis,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # In units of the least distance of two depths. Means stay at their depth; seeds stand beside them, plain left.
 MEAN_DODGE, SEED_SHIFT, SEED_WIDTH = 0.05, 0.12, 0.15
+BUILT_DODGE = 0.11  # with networks that start as good as their source: many lie on 0
 PANEL_HEIGHT = 2.1
 LEGEND_COLUMNS = 3
 CHANCE_LINE = (0, (1, 1.5))
@@ -46,6 +47,7 @@ def degradation(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Drawn:
     positions = depth_positions(sorted(seeds["depth"].unique()))
     unit = min(np.diff(list(positions.values())), default=1.0)
     styles = arm_styles(connections)
+    apart = BUILT_DODGE if any(map(built_of, connections)) else MEAN_DODGE
     with styled():
         handles = _handles(styles, bool(seeds["diverged"].any()), bool(table["train_error_low"].notna().any()))
         columns = legend_columns(handles, LEGEND_COLUMNS, COLUMN_WIDTH)
@@ -57,8 +59,9 @@ def degradation(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Drawn:
         root_scale(ax)
         ax.grid(False, axis="x")
         for i, (name, style) in enumerate(styles.items()):
-            dodge = unit * MEAN_DODGE * (i - (len(connections) - 1) / 2)
+            dodge = unit * apart * (i - (len(connections) - 1) / 2)
             _means(ax, table[(table["connection"] == name) & (table["n"] > 0)], positions, dodge, style)
+            _from_source(ax, table, name, positions, dodge, style)
             beside = unit * (SEED_SHIFT + SEED_WIDTH * (0.5 + 1.15 * (i // 2))) * (1 if i % 2 else -1)
             _seeds(ax, seeds[seeds["connection"] == name], positions, beside, unit * SEED_WIDTH, style)
         ax.set_ylabel("final training error (%), √ scale")
@@ -87,6 +90,18 @@ def _means(ax: Any, arm: "pd.DataFrame", positions: dict[int, float], shift: flo
     ax.plot(x, mean, style.marker, color=style.colour, ms=4.5, mec="white", mew=0.5, zorder=5, clip_on=False)
 
 
+def _from_source(
+    ax: Any, table: "pd.DataFrame", name: str, positions: dict[int, float], shift: float, style: ArmStyle
+) -> None:
+    """The line of networks that were built begins at the one that they were built from."""
+    built, known = built_of(name), table[table["n"] > 0].set_index(["connection", "depth"])["train_error_mean"]
+    mine = sorted(depth for connection, depth in known.index if connection == name)
+    if built is not None and mine and (built.arm, built.depth) in known.index:
+        ends = [known[built.arm, built.depth], known[name, mine[0]]]
+        x = [positions[built.depth] + shift, positions[mine[0]] + shift]
+        ax.plot(x, [100 * end for end in ends], color=style.colour, ls=style.line, lw=1.1, zorder=3)
+
+
 def _seeds(
     ax: Any, runs: "pd.DataFrame", positions: dict[int, float], shift: float, width: float, style: ArmStyle
 ) -> None:
@@ -105,7 +120,8 @@ def _seeds(
 
 def _handles(styles: dict[str, ArmStyle], diverged: bool, interval: bool) -> list[Any]:
     handles: list[Any] = [
-        grey_handle(f"{name}, mean", color=s.colour, ls=s.line, marker=s.marker) for name, s in styles.items()
+        grey_handle(f"{legend_words(name)}, mean", color=s.colour, ls=s.line, marker=s.marker)
+        for name, s in styles.items()
     ]
     if interval:
         handles.append(grey_handle("95 % interval", ls="", marker="|", ms=8, mew=1.1))

@@ -119,14 +119,21 @@ def _check_record(spec: RunSpec, study: Study) -> None:
 def settings_line(confs: Sequence[RunConf]) -> str:
     """What varies over the jobs of a sweep, for its first line: ``depth=10,20 connection=plain,residual``.
 
-    A connection's parts are named only where one connection has several values of them.
+    The parts of a connection, or of a start, are named only where one of that name has several values of them.
     """
     leaves = [{name: str(plain_value(value)) for name, (_, value) in flatten(c).items()} for c in confs]
     parts = []
     for name in leaves[0]:
         values = list(dict.fromkeys(leaf[name] for leaf in leaves))
-        arms = {(leaf["connection.name"], leaf[name]) for leaf in leaves}
-        implied = name.startswith("connection.") and len(arms) == len({arm for arm, _ in arms})
-        if len(values) > 1 and (name == "connection.name" or not implied):
+        if len(values) > 1 and not _implied(leaves, name):
             parts.append(f"{name.removesuffix('.name')}={','.join(values)}")
     return " ".join(parts)
+
+
+def _implied(leaves: Sequence[dict[str, str]], name: str) -> bool:
+    """Whether the name of a connection, or of a start, says the value of this part of it."""
+    group = name.partition(".")[0]
+    if group not in ("connection", "start") or name == f"{group}.name":
+        return False
+    named = {(leaf[f"{group}.name"], leaf[name]) for leaf in leaves}
+    return len(named) == len({label for label, _ in named})

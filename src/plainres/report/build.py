@@ -4,6 +4,7 @@
         degradation.csv   one row per setting, depth and connection: errors, degradation, gap, with intervals
         runs.csv          one row per run
         audit.csv         one row per matched pair
+        construction.csv  one row per run that starts from a trained network, where there are any (docs/construction.md)
         summary.md        the result in words, and how it was computed
         evidence.json     the verdict, and every claim with its interval, rule, runs and status
         evidence.md       the same for a reader
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plainres.analysis.audit import audit_table
+from plainres.analysis.construction import with_outcomes
 from plainres.analysis.curves import curves
 from plainres.analysis.declared import Declaration, declarations
 from plainres.analysis.degradation import Verdict, judge
@@ -39,9 +41,11 @@ from plainres.analysis.pool import Pool
 from plainres.analysis.results import usable
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.errors import UserError
+from plainres.figures.construction import NAME as CONSTRUCTION
 from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
 from plainres.figures.save import NothingToDraw, csv_bytes, save
 from plainres.report.across import ACROSS, draw_across, slug
+from plainres.report.construction import write_construction
 from plainres.report.diagnosis import write_diagnosis
 from plainres.report.evidence import evidence_document
 from plainres.report.evidence_text import evidence_text
@@ -100,8 +104,8 @@ def build_report(path: str | Path, echo: Echo = lambda line: None, beside: Seque
         UserError: ``path`` is no study, or the report cannot be written (folder, disk).
     """
     start = time.perf_counter()
-    loaded = load_study(path)
-    others = [load_study(other) for other in beside]
+    loaded = with_outcomes(load_study(path))
+    others = [with_outcomes(load_study(other)) for other in beside]
     verdict = judge(loaded.runs)
     audit = audit_table(loaded.runs, loaded.records)
     declared = {str(key): declarations(runs, loaded.records) for key, runs in loaded.runs.groupby("setting")}
@@ -115,6 +119,7 @@ def build_report(path: str | Path, echo: Echo = lambda line: None, beside: Seque
         numbers = {str(key): _draw(result, str(key), runs) for key, runs in loaded.runs.groupby("setting")}
         pool = _pool(result)
         draw_across(result, pool)
+        write_construction(result)
         _remove_stale(result)
         result.evidence = gather(loaded.study.name, loaded.runs, audit, declared, numbers, pool)
         write_json(result.folder / "evidence.json", evidence_document(result))
@@ -195,7 +200,7 @@ def _draw(result: ReportResult, setting: str, runs: "pd.DataFrame") -> "pd.DataF
 
 def _remove_stale(result: ReportResult) -> None:
     """Delete figures of an earlier report that this one did not draw; files of other names are the user's."""
-    known = re.compile(rf"({'|'.join([*FIGURES, *ACROSS])})(-.*)?")
+    known = re.compile(rf"({'|'.join([*FIGURES, *ACROSS, CONSTRUCTION])})(-.*)?")
     for path in sorted((result.folder / "figures").glob("*")):
         ours = path.suffix in (".pdf", ".png", ".csv") and known.fullmatch(path.stem)
         if ours and path.stem not in result.figures:

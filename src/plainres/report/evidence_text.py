@@ -93,8 +93,9 @@ def _words(claims: list[Claim]) -> Iterator[str]:
 
 
 def matrix(result: "ReportResult") -> tuple[list[str], list[tuple[str, list[ClaimStatus | None]]]]:
-    """Ids of the claims that a study can decide, and for each connection its name with the status of each."""
-    ids = [i for i, rule in RULES.items() if not rule.planned]
+    """Ids of the claims that were tested at all, and for each connection its name with the status of each."""
+    tested = {c.id for c in result.evidence.claims if c.status is not ClaimStatus.NOT_TESTED}
+    ids = [i for i in RULES if i in tested]
     rows = []
     for found in result.evidence.conclusions:
         mine = [c for c in result.evidence.claims if c.setting == found.setting]
@@ -117,7 +118,7 @@ def rule_table() -> Iterator[str]:
     yield "| claim | says | effect | holds if the whole interval is | rests on | tested by |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for id_, rule in RULES.items():
-        tested_by = f"`{rule.command}`" if rule.command else f"{rule.planned}, which this version does not have"
+        tested_by = f"`{rule.command}`"
         for i, part in enumerate(rule.parts.values()):
             first, last = ([id_, rule.statement], [rule.rests_on, tested_by]) if i == 0 else (["", ""], ["", ""])
             yield f"| {' | '.join([*first, part.effect.replace('|', '∣'), _margin_words(part), *last])} |"

@@ -32,8 +32,8 @@ METHOD = f"""\
   number of examples ("no spread"). With one seed there is none. Intervals of an error are cut at 0 and 100 % here,
   not in the CSV.
 - Gap = plain − this connection at equal depth; degradation = this depth − the shallowest one of the same
-  connection. Both are paired: two runs are compared only if they are equal in every other identity field, seed
-  included; the number of pairs stands in brackets.
+  connection, or − its source for a network that was built from a trained one. Both are paired: two runs are compared
+  only if they are equal in every other identity field, seed included; the number of pairs stands in brackets.
 - A run that diverged counts as an error at chance level.
 - Onset = the least depth whose degradation interval lies wholly above a margin of {100 * MARGIN:g} percentage
   point. "No degradation" = all intervals lie wholly at or below it; else the study is undecided. These intervals are

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from plainres.analysis.declared import Declaration, declared_lines
-from plainres.analysis.settings import ONLY_SETTING, PLAIN, arm_order
+from plainres.analysis.settings import ONLY_SETTING, PLAIN, arm_order, built_of
 from plainres.analysis.stats import Flag
 from plainres.report.diagnosis import diagnosis_lines
 from plainres.report.evidence import verdict_sentences
@@ -60,7 +60,8 @@ def evidence_lines(result: "ReportResult") -> list[str]:
 def result_tables(result: "ReportResult") -> "list[Table]":
     """Depth × connection: final training error, and the gap to plain.
 
-    One table per setting and non-plain arm; with more than ``MANY`` arms one per setting, with a row for each.
+    One table per setting and non-plain arm; with more than ``MANY`` arms, or networks built from trained ones, one per
+    setting, with a row for each.
     """
     tables = []
     for setting, part in result.verdict.table.groupby("setting"):
@@ -68,7 +69,7 @@ def result_tables(result: "ReportResult") -> "list[Table]":
             continue
         arms = arm_order(part["connection"])
         declared = result.declared.get(str(setting), {})
-        if len(arms) > MANY:
+        if len(arms) > MANY or any(map(built_of, arms)):
             tables.append(_long_table(str(setting), part, declared))
             continue
         others = [name for name in arms if name != PLAIN]

@@ -1,0 +1,34 @@
+"""construction.csv and its figure, for a study with runs that start from a trained network; else nothing is written."""
+
+from typing import TYPE_CHECKING
+
+from plainres.analysis.construction import construction_curves, construction_table
+from plainres.analysis.curves import curves
+from plainres.analysis.settings import is_built
+from plainres.figures.construction import NAME, construction
+from plainres.figures.save import NothingToDraw, csv_bytes, save
+from plainres.store import write_atomic
+
+if TYPE_CHECKING:
+    from plainres.report.build import ReportResult
+
+
+def write_construction(result: "ReportResult") -> None:
+    """Write the table and the figure over all settings, which are read side by side."""
+    import pandas as pd
+
+    runs = result.loaded.runs
+    if not is_built(runs).any():
+        (result.folder / f"{NAME}.csv").unlink(missing_ok=True)
+        return
+    write_atomic(result.folder / f"{NAME}.csv", csv_bytes(construction_table(result.loaded)[0]))
+    found = [
+        construction_curves(curves(result.loaded, part)[0]).assign(setting=setting)
+        for setting, part in runs.groupby("setting")
+        if is_built(part).any()
+    ]
+    try:
+        save(construction(pd.concat(found, ignore_index=True)), result.folder / "figures", NAME)
+        result.figures.append(NAME)
+    except NothingToDraw as nothing:
+        result.skipped.append((NAME, str(nothing)))
