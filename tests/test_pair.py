@@ -33,7 +33,8 @@ OTHER = {
     "trainer.batchstats_every": 7, "trainer.checkpoint_every": 7, "trainer.allow_mixed_environment": True,
     "probe.own": ["x:X"], "model.branch": "x:X", "model.branch_settings": {"a": 1}, "model.branch_code": "x",
     "connection.shortcut_settings": {"a": 1}, "connection.shortcut_code": "x",
-    "probe.name": "x", "probe.every": 7, "tracker.name": "wandb", "tracker.mode": "offline", "tracker.project": "x",
+    "probe.name": "x", "probe.every": 7, "probe.jacobian": 4,
+    "tracker.name": "wandb", "tracker.mode": "offline", "tracker.project": "x",
     "start.name": "x", "start.depth": 4, "start.noise": 0.1,
     "study": "x", "results_dir": "x", "fail_fast": True,
 }  # fmt: skip
@@ -102,6 +103,7 @@ def test_spec_carries_id_and_label(set_values):
 def test_record_fields_are_those_of_the_schema():
     assert set(record_fields(RunConf())) == {
         "trainer.eval_every", "trainer.eval_early", "probe.own", "trainer.batchstats_every", "probe.every",
+        "probe.jacobian",
     }  # fmt: skip
 
 

@@ -185,4 +185,4 @@ def test_a_sweep_file_sets_only_schema_fields(path):
         f"{k}.{i}" if isinstance(v, dict) else k for k, v in values.items() for i in (v if isinstance(v, dict) else [0])
     }
     known = set(flatten(RunConf()))
-    assert leaves <= known and set(varied) <= known | set(GROUPS)
+    assert leaves <= known and set(varied) <= known | set(GROUPS) | {"+arm"}

@@ -14,13 +14,9 @@ from plainres.report.diagnosis import diagnosis_lines, rule_table
 from plainres.rows import read_lines
 from plainres.store import Status, Study
 
+pytestmark = pytest.mark.usefixtures("without_figures")
 ROOT = Path(__file__).parents[2]
 FAR = {"plain": 0.01, "residual": 1.0}  # of a run's gradient at the first quarter of the blocks
-
-
-@pytest.fixture(autouse=True)
-def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plainres.report.build.paper_figures", lambda tables: [])
 
 
 def documents(result: ReportResult) -> tuple[dict[str, Any], str]:

@@ -23,16 +23,12 @@ from plainres.report.evidence_text import WORDS, rule_table
 from plainres.report.terminal import evidence_lines
 from plainres.store import Status, write_json
 
+pytestmark = pytest.mark.usefixtures("without_figures")
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "results" / "published" / "depth-digits-mlp"
 STALE = "the published evidence is not what this code finds: see 'The published study' in docs/evidence.md"
 DEPTHS, SEEDS = (4, 6, 8), (0, 1, 2)
 BROKEN = {("plain", 8, seed): 0.6 + 0.01 * seed for seed in SEEDS}
-
-
-@pytest.fixture(autouse=True)
-def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plainres.report.build.paper_figures", lambda tables: [])
 
 
 def evidence_of(tmp_path: Path, **options: Any) -> dict[str, Any]:

@@ -60,12 +60,6 @@ def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     assert len(first.figures) == 2 and len(first.skipped) == len(FIGURES) - 2
 
 
-@pytest.fixture
-def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what stands beside the figures."""
-    monkeypatch.setattr("plainres.report.build.paper_figures", lambda tables: [])
-
-
 @pytest.mark.usefixtures("without_figures")
 def test_runs_csv_can_be_matched_again(tmp_path: Path) -> None:
     study = SMALL.write(tmp_path)
