@@ -109,6 +109,8 @@ def settings(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Drawn:
                 _depths(ax, mine[mine["connection"] == connection], positions, style)
             _chance(ax, seeds)
             depth_axis(ax, positions)
+            if len(names) > 3:  # the whole label would run into the next panel's
+                ax.set_xlabel("depth")
             root_scale(ax)
             panel_label(ax, name.replace(", ", "\n"))
         axes[0].set_ylabel(ERROR)
