@@ -8,6 +8,7 @@ from plainres.analysis.evidence_budget import FREE as FREE_BUDGET
 from plainres.analysis.evidence_identity import ablation, off_floor, with_losses
 from plainres.analysis.evidence_tuning import FREE as FREE_RATE
 from plainres.analysis.evidence_tuning import RATE, Tuning
+from plainres.analysis.near_identity import starts
 from plainres.analysis.pool import Pool
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ def by_start(all_cells: Mapping[str, Cells], pool: Pool) -> "Iterator[tuple[str,
     """
     seen = set()
     for cells in all_cells.values():
-        for connection in cells.connections:
+        kinds = starts(cells.runs)
+        # The arm at full scale is compared with all others, each of those with it alone: it comes first.
+        for connection in sorted(cells.connections, key=lambda name: kinds[name] != "full"):
             found = ablation(cells, pool, connection)
             if found is None or found.setting.setting in seen:
                 continue

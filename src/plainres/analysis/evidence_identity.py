@@ -127,6 +127,8 @@ def _words(status: ClaimStatus, full: str, near: list[str], comparisons: list[Co
     agreeing = [arm for arm in near if _all_supported(comparisons, arm, full)]
     against = [c for c in comparisons if c.status is ClaimStatus.CONTRADICTED]
     text = f"Better early and at the end than {full} {where}: {', '.join(agreeing) or 'none'}."
+    open_ = {arm for arm in near if arm not in agreeing and not any(_is_about(c, arm, full) for c in against)}
+    text += f" Open: {', '.join(sorted(open_))}." if open_ else ""
     if against:
         said = "; ".join(f"{c.label}: {effect_words(c)}" for c in against[:3])
         text += f" Not so: {said}."
@@ -134,5 +136,8 @@ def _words(status: ClaimStatus, full: str, near: list[str], comparisons: list[Co
 
 
 def _all_supported(comparisons: list[Comparison], arm: str, full: str) -> bool:
-    mine = [c for c in comparisons if c.label.startswith(f"{full} − {arm} at ")]
-    return all(c.status is ClaimStatus.SUPPORTED for c in mine)
+    return all(c.status is ClaimStatus.SUPPORTED for c in comparisons if _is_about(c, arm, full))
+
+
+def _is_about(c: Comparison, arm: str, full: str) -> bool:
+    return c.label.startswith(f"{full} − {arm} at ")

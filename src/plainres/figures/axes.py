@@ -15,6 +15,7 @@ LEGEND_ROW = 0.155
 LEGEND_WIDTH = 1.6
 LEGEND_LETTER, LEGEND_HANDLE = 0.052, 0.4  # widths of a mean letter, and of a line with the room around it
 MAX_TICKS = 7
+LABEL_LETTERS, LABEL_SMALL = 25, 5.0  # what fits above a quarter of the page in the usual size, and points beyond
 MANTISSAS = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(m / 10 for m in range(10, 100)))  # coarse to fine
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -120,8 +121,9 @@ def whole_axis(ax: Any, last: int, first: int = 0) -> None:
 
 
 def panel_label(ax: Any, text: str, side: str = "left") -> None:
-    """A short label above a corner of a panel."""
-    ax.set_title(text, loc=side, pad=3)
+    """A short label above a corner of a panel; a long one in smaller letters."""
+    size = None if max(map(len, text.split("\n"))) <= LABEL_LETTERS else LABEL_SMALL
+    ax.set_title(text, loc=side, pad=3, fontsize=size)
 
 
 def arm_handles(styles: dict[str, ArmStyle]) -> list[Any]:
