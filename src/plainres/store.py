@@ -26,6 +26,7 @@ from filelock import FileLock, Timeout
 
 from plainres.errors import UserError
 
+STUDY_FILE = "study.json"
 FORMAT = 1
 
 
@@ -86,7 +87,7 @@ class Study:
             UserError: the folder cannot be written, or holds something that is no study of this name.
         """
         path = Path(results_dir).expanduser().absolute() / name
-        marker = path / "study.json"
+        marker = path / STUDY_FILE
         try:
             if path.exists() and not marker.exists() and any(path.iterdir()):
                 raise UserError(
@@ -114,7 +115,7 @@ class Study:
             UserError: there is no study at ``path``, or it is one of another name or of a newer format.
         """
         path = Path(path).expanduser().absolute()
-        marker = path / "study.json"
+        marker = path / STUDY_FILE
         if not path.is_dir():
             raise UserError(f"{path}: no such folder; give a study's, such as results/depth")
         if not marker.is_file():
@@ -139,6 +140,12 @@ class Study:
             yield from (RunFolder(p) for p in sorted(root.iterdir()) if p.is_dir())
 
 
+def _remedy(path: Path) -> str:
+    if path.name == STUDY_FILE:  # the runs beside it are whole
+        return f'write {{"format": {FORMAT}, "study": "{path.parent.name}"}} into it'
+    return "restore it, or delete its folder and run again"
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
@@ -148,9 +155,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); restore it, or delete its folder and run again") from error
+        raise UserError(f"{path}: cannot be read ({error}); {_remedy(path)}") from error
     if not isinstance(value, dict):
-        raise UserError(f"{path}: not a JSON object; restore it, or delete its folder and run again")
+        raise UserError(f"{path}: not a JSON object; {_remedy(path)}")
     return value
 
 

@@ -32,8 +32,19 @@ def test_the_document_names_the_studies_and_their_runs(result: ReportResult) -> 
     document = json.loads((result.folder / "evidence.json").read_text())
     count = len(RATES) * len(DEPTHS) * len(SEEDS) * 2
     assert len(document["provenance"]["with"]["rates"]["run_ids"]) == count
-    (line,) = [text for text in document["limits"] if "of rates" in text]
-    assert line.startswith(f"{count} runs of rates, made with the same code") and "no verdict here" in line
+    used = {i for c in document["claims"] for i in c["run_ids"]} - set(document["provenance"]["run_ids"])
+    line = f"{len(used)} of the {count} runs of rates, made by the same code and machine, test claims about this study."
+    assert line in document["limits"] and 0 < len(used) < count
+    text = (result.folder / "evidence.md").read_text()
+    assert f"read beside it: {count} runs of the study rates" in text
+
+
+def test_a_best_rate_at_the_edge_is_among_the_limits_and_in_the_verdict(result: ReportResult) -> None:
+    (found,) = [c for c in result.evidence.claims if c.id == "not_tuning"]
+    assert found.caveat.startswith("At the edge of the rates tried (0.01, 0.03, 0.1)")
+    text = (result.folder / "evidence.md").read_text()
+    assert f"- not_tuning: {found.caveat}" in text
+    assert "supported with a reservation (see the limits) is not_tuning" in result.evidence.conclusions[0].not_shown
 
 
 def test_the_figure_shows_every_run_at_its_rate_and_marks_the_chosen_one(result: ReportResult) -> None:
@@ -70,6 +81,15 @@ def test_runs_read_beside_a_study_decide_its_claims_and_nothing_else(result: Rep
     for name in set(before) - {"not_tuning"}:
         assert claims[name] == before[name], name
     pd.testing.assert_frame_equal(alone.verdict.table, result.verdict.table)
+
+
+def test_studies_that_are_read_already_or_do_not_fit_are_named(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    odd = FakeStudy(depths=(10, 50), seeds=(0,), lrs=(0.5,), steps=90, probes=False).write(tmp_path, "odd")
+    said: list[str] = []
+    result = build_report(folders[0], said.append, [folders[0], odd, odd])
+    assert [line.endswith(": is read already") for line in said] == [True, True] and len(result.others) == 1
+    text = (result.folder / "evidence.md").read_text()
+    assert "None of the 4 runs of odd enters a claim" in text
 
 
 def test_a_study_that_is_not_there_gets_one_line(

@@ -26,6 +26,7 @@ class Claim:
         run_ids: the runs it rests on.
         command: what would test or decide it; "" if it is decided.
         sensitivity: what it would be without the runs that diverged; "" if none did.
+        caveat: what a reader must know beside the status, which is repeated among the limits; "" if there is nothing.
     """
 
     id: str
@@ -39,6 +40,7 @@ class Claim:
     run_ids: tuple[str, ...] = ()
     command: str = ""
     sensitivity: str = ""
+    caveat: str = ""
 
 
 def all_of(comparisons: Sequence[Comparison]) -> ClaimStatus:
@@ -81,16 +83,19 @@ def claim(
     comparisons: Sequence[Comparison],
     shown: Comparison | None = None,
     command: str = "",
+    caveat: str = "",
 ) -> Claim:
     """A claim that rests on comparisons; an undecided one says in its sentence what stands in the way."""
     shown = shown or deciding(status, comparisons)
     if status is ClaimStatus.UNDECIDED:
         sentence = f"{sentence} {undecided_words(comparisons)}".strip()
+    sentence = f"{sentence} {caveat}".strip()
     ids = sorted({run_id for c in comparisons for run_id in c.run_ids})
     kept = command if status in (ClaimStatus.UNDECIDED, ClaimStatus.NOT_TESTED) else ""
     return Claim(
-        id_, setting, connection, status, sentence, tuple(comparisons), shown, run_ids=tuple(ids), command=kept
-    )
+        id_, setting, connection, status, sentence, tuple(comparisons), shown, run_ids=tuple(ids), command=kept,
+        caveat=caveat,
+    )  # fmt: skip
 
 
 def not_tested(id_: str, setting: str, connection: str, sentence: str, command: str) -> Claim:

@@ -84,7 +84,8 @@ def conclude(cells: Cells, connection: str, claims: Sequence[Claim], declared: D
     depths = sorted(int(d) for d in cells.runs["depth"].unique())
     provisional = " (provisional: runs are missing or unfinished)" if status["comparable"] is U else ""
     shown = f"In this setting ({where(cells.runs)}) {_what(row.id, label, depths, by_id, cells)}{provisional}."
-    return Conclusion(cells.setting, connection, row.id, shown, _not_shown(row.id, label, status))
+    reserved = [name for name in QUESTIONS if status[name] is S and by_id[name].caveat]
+    return Conclusion(cells.setting, connection, row.id, shown, _not_shown(row.id, label, status, reserved))
 
 
 def _what(id_: str, label: str, depths: list[int], by_id: dict[str, Claim], cells: Cells) -> str:
@@ -114,7 +115,7 @@ def _what(id_: str, label: str, depths: list[int], by_id: dict[str, Claim], cell
     return f"{rise}, and the connection {label} does not cure that"
 
 
-def _not_shown(id_: str, label: str, status: dict[str, ClaimStatus]) -> str:
+def _not_shown(id_: str, label: str, status: dict[str, ClaimStatus], reserved: Sequence[str] = ()) -> str:
     if id_ == "no_degradation":
         return "This holds for these depths with this init, activation and norm together; another choice may degrade."
     if id_ not in ("cured", "not_cured", "degradation"):
@@ -126,6 +127,7 @@ def _not_shown(id_: str, label: str, status: dict[str, ClaimStatus]) -> str:
     against = [name for name in QUESTIONS if status[name] is C]
     text += f"; still open is {_listed(open_)}" if open_ else ""
     text += f"; contradicted is {_listed(against)} (see that claim)" if against else ""
+    text += f"; supported with a reservation (see the limits) is {_listed(reserved)}" if reserved else ""
     return f"{text}."
 
 
@@ -142,7 +144,11 @@ def where(runs: "pd.DataFrame") -> str:
     model = f"{row['model.name']} of width {row['model.width']}{own} {choices}"
     optimizer = f"{row['optimizer.name']} at learning rate {row['optimizer.lr']:g}"
     batch = f"{row['trainer.steps']} steps of {row['trainer.batch']} examples"
-    return f"{model}; {_data_words(runs, row)}; {optimizer}, {batch}, {runs['seed'].nunique()} seeds"
+    return f"{model}; {_data_words(runs, row)}; {optimizer}, {batch}, {_counted(runs['seed'].nunique(), 'seed')}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" + ("s" if count != 1 else "")
 
 
 def _data_words(runs: "pd.DataFrame", row: dict[Any, Any]) -> str:

@@ -53,7 +53,11 @@ def not_budget(study: str, cells: Cells, connection: str, pool: Pool) -> Claim:
         ClaimStatus.UNDECIDED: "Not clear whether a larger budget closes the gap",
     }
     command = more_seeds(study, cells, comparisons, connection)
-    return claim("not_budget", setting, connection, status, f"{start[status]}; {said}.", comparisons, None, command)
+    tried = {c.depth for c in comparisons}
+    left = [str(d) for d in cells.depths(PLAIN) if onset is not None and d >= onset and d not in tried]
+    caveat = f"Without longer runs: depth {', '.join(left)}." if left else ""
+    words = f"{start[status]}; {said}."
+    return claim("not_budget", setting, connection, status, words, comparisons, None, command, caveat)
 
 
 def _gap(more: Cells, connection: str, depth: int, steps: int) -> Make:

@@ -13,7 +13,6 @@ import numpy as np
 from plainres.analysis.cells import Cells
 from plainres.analysis.claims import Claim, all_of, claim, effect_words, not_tested
 from plainres.analysis.commands import beside, run_command
-from plainres.analysis.compare import Comparison
 from plainres.analysis.degradation import onset_of
 from plainres.analysis.evidence_errors import Make, made, without_onset
 from plainres.analysis.pool import Pool
@@ -28,6 +27,11 @@ FREE = ["depth", "connection", "seed", RATE]
 TUNING_FROM = 100  # seeds from here on choose, those below are compared
 GRID = (0.3, 0.1, 0.03, 0.01, 0.003)
 SEEDS = (0, 1, 2, 100, 101, 102)
+START = {
+    ClaimStatus.SUPPORTED: "A learning rate of its own for each arm does not close the gap",
+    ClaimStatus.CONTRADICTED: "At each arm's best learning rate the gap is closed",
+    ClaimStatus.UNDECIDED: "Not clear whether the gap is there at each arm's best learning rate",
+}
 
 
 @dataclass(frozen=True)
@@ -117,8 +121,10 @@ def not_tuning(study: str, cells: Cells, connection: str, pool: Pool) -> Claim:
     at_best = tuning.at_best(cells, connection, chosen)
     comparisons = made([_gap(at_best, connection, depth, best[depth]) for depth in chosen])
     status = all_of(comparisons)
-    words = _words(connection, status, comparisons, tuning, best, [d for d in depths if d not in chosen])
-    return claim("not_tuning", cells.setting, connection, status, words, comparisons, None, command)
+    said = "; ".join(f"{c.label}: {effect_words(c)}" for c in comparisons)
+    caveat = _caveat(connection, tuning, best)
+    words = f"{START[status]}; {said}."
+    return claim("not_tuning", cells.setting, connection, status, words, comparisons, None, command, caveat)
 
 
 def _gap(at_best: Cells, connection: str, depth: int, best: tuple[Best | None, Best | None]) -> Make:
@@ -127,31 +133,20 @@ def _gap(at_best: Cells, connection: str, depth: int, best: tuple[Best | None, B
     return lambda level: at_best.gap("gap", part, connection, depth, level, f", learning rates {rates}")
 
 
-def _words(
-    connection: str,
-    status: ClaimStatus,
-    comparisons: Sequence[Comparison],
-    tuning: Tuning,
-    best: dict[int, tuple[Best | None, Best | None]],
-    untuned: Sequence[int],
-) -> str:
-    start = {
-        ClaimStatus.SUPPORTED: "A learning rate of its own for each arm does not close the gap",
-        ClaimStatus.CONTRADICTED: "At each arm's best learning rate the gap is closed",
-        ClaimStatus.UNDECIDED: "Not clear whether the gap is there at each arm's best learning rate",
-    }
-    said = "; ".join(f"{c.label}: {effect_words(c)}" for c in comparisons)
-    text = f"{start[status]}; {said}."
+def _caveat(connection: str, tuning: Tuning, best: dict[int, tuple[Best | None, Best | None]]) -> str:
+    """Where a better rate may lie beyond those tried, and the depths that have no choice of rates."""
     edges = [
         f"{arm} at depth {depth} ({one.rate:g})"
         for depth, both in best.items()
         for arm, one in zip((PLAIN, connection), both, strict=True)
         if one and one.edge
     ]
+    text = ""
     if edges:
-        text += f" At the edge of the rates tried ({', '.join(f'{r:g}' for r in tuning.rates)}), so that a better one "
+        text = f"At the edge of the rates tried ({', '.join(f'{r:g}' for r in tuning.rates)}), so that a better one "
         text += f"may lie beyond: {', '.join(edges)}."
-    return text + (f" Without a choice of rates: depth {', '.join(map(str, untuned))}." if untuned else "")
+    untuned = [str(depth) for depth, both in best.items() if not all(both)]
+    return f"{text} Without a choice of rates: depth {', '.join(untuned)}.".strip() if untuned else text
 
 
 def _command(study: str, cells: Cells, connection: str) -> str:

@@ -74,22 +74,37 @@ def _load(
 
     from plainres.rows import LAYERS_SCHEMA, STEPS_SCHEMA, read_table
 
+    schema = STEPS_SCHEMA if name == "steps" else LAYERS_SCHEMA
     parts, owners, problems = [], [], []
     for i, run in enumerate(runs.to_dict("records")):
         folder = loaded.study.run_folder(run["folder"])
         try:
             table = read_table(folder, name, loaded.records[run["run_id"]].get("layout") or {})
-            parts.append(table.filter(filters[run["run_id"]]))
+            # Other people's columns go; one of ours that is not there is a KeyError.
+            parts.append(table.select(schema.names).cast(schema).filter(filters[run["run_id"]]))
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
             problems.append(
                 f"runs/{run['folder']}: {name} table cannot be read ({type(error).__name__}); left out of the figures"
             )
             continue
         owners.append((i, parts[-1].num_rows))
-    schema = STEPS_SCHEMA if name == "steps" else LAYERS_SCHEMA
+        lost = _without_reason(parts[-1])
+        if lost:
+            problems.append(
+                f"runs/{run['folder']}: {lost} values of the {name} table are missing without a reason; "
+                "delete the folder and run it again"
+            )
     rows = (pa.concat_tables(parts) if parts else schema.empty_table()).to_pandas(
         categories=[c for c in ("kind", "scope", "layer_name", "metric", "reason") if c in schema.names]
     )
     owner = pd.Series([i for i, n in owners for _ in range(n)], dtype=int)
     keys = runs[RUN_COLUMNS].reset_index(drop=True).astype({"setting": "category", "connection": "category"})
     return pd.concat([keys.loc[owner].reset_index(drop=True), rows], axis=1), problems
+
+
+def _without_reason(table: "pa.Table") -> int:
+    """How many values are null or nan though no reason is given: what does not exist has one in our own tables."""
+    import pyarrow.compute as pc
+
+    gone = pc.and_(pc.is_null(table["value"], nan_is_null=True), pc.is_null(table["reason"]))
+    return int(pc.sum(gone).as_py() or 0)

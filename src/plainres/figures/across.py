@@ -41,7 +41,10 @@ def error_against(table: "pd.DataFrame", label: str) -> Drawn:
         label: of the x axis.
     """
     arms = arm_order(table["connection"])
-    depths = sorted(table["depth"].unique())[-MOST_PANELS:]
+    varied = table.groupby("depth")["x"].nunique() > 1  # one value alone says nothing here
+    depths = [int(depth) for depth in varied.index[varied]][-MOST_PANELS:]
+    if not depths:
+        raise NothingToDraw(f"no depth has runs at more than one {label}")
     styles = arm_styles(arms)
     with styled():
         handles = _handles(styles, diverged=bool(table["diverged"].any()), chosen=bool(table["chosen"].any()))
@@ -193,5 +196,5 @@ def _handles(
     if diverged:
         handles.append(grey_handle("diverged", ls="", marker="x", mew=1.1))
     if chosen:
-        handles.append(grey_handle("chosen on seeds of its own", ls="", marker="o", ms=8, mfc="none"))
+        handles.append(grey_handle("chosen by training loss on seeds ≥ 100", ls="", marker="o", ms=8, mfc="none"))
     return [*handles, grey_handle("chance level", lw=0.7, ls=CHANCE_LINE)]

@@ -25,7 +25,7 @@ def draw_across(result: "ReportResult", pool: Pool) -> None:
     made: list[tuple[str, Callable[[], Drawn]]] = []
     for name, families, draw in (
         ("error_by_learning_rate", by_rate, partial(error_against, label="learning rate")),
-        ("error_by_steps", by_steps, partial(error_against, label="steps (each with its own schedule)")),
+        ("error_by_steps", by_steps, partial(error_against, label="steps")),
         ("near_identity", by_start, near_identity),
     ):
         found = list(families(all_cells, pool))

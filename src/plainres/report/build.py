@@ -105,7 +105,7 @@ def build_report(path: str | Path, echo: Echo = lambda line: None, beside: Seque
     """
     start = time.perf_counter()
     loaded = with_outcomes(load_study(path))
-    others = [with_outcomes(load_study(other)) for other in beside]
+    others = _others(path, beside, echo)
     verdict = judge(loaded.runs)
     audit = audit_table(loaded.runs, loaded.records)
     declared = {str(key): declarations(runs, loaded.records) for key, runs in loaded.runs.groupby("setting")}
@@ -135,6 +135,18 @@ def build_report(path: str | Path, echo: Echo = lambda line: None, beside: Seque
         echo(f"left out: {line}")
     result.seconds = time.perf_counter() - start
     return result
+
+
+def _others(path: str | Path, beside: Sequence[str | Path], echo: Echo) -> list[LoadedStudy]:
+    """The studies to read beside this one, each once."""
+    seen, others = {Path(path).resolve()}, []
+    for other in beside:
+        if Path(other).resolve() in seen:
+            echo(f"--with {other}: is read already")
+            continue
+        seen.add(Path(other).resolve())
+        others.append(with_outcomes(load_study(other)))
+    return others
 
 
 def _pool(result: ReportResult) -> Pool:

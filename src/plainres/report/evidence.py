@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from plainres.report.build import ReportResult
 
 FORMAT = 1
+MADE = {"code_hashes": "version of the code", "hardware": "kind of machine"}
 ENVIRONMENT = ("device_name", "device_kind", "threads", "precision")
 
 
@@ -107,14 +108,28 @@ def limits(result: "ReportResult") -> Iterator[str]:
 
 
 def _others(result: "ReportResult") -> Iterator[str]:
-    """What was read beside the study, and whether it was made in the same way."""
-    own = _origin(result.loaded)
+    """What was read beside the study, how much of it counts, and whether it was made in the same way."""
+    own = origin(result.loaded)
+    used = {run_id for found in result.evidence.claims for run_id in found.run_ids}
+    known = set(result.loaded.runs["run_id"])
     for other in result.others:
-        origin = _origin(other)
-        same = all(origin[key] == own[key] for key in ("code_hashes", "hardware"))
-        how = "with the same code and on the same kind of machine" if same else "with other code or on another machine"
-        runs = f"{len(origin['run_ids'])} runs of {other.study.name}, made {how},"
-        yield f"{runs} test claims about this study; they have no verdict here."
+        theirs = origin(other)
+        ids = set(theirs["run_ids"]) - known
+        counted = len(ids & used)
+        if not counted:
+            yield (
+                f"None of the {len(theirs['run_ids'])} runs of {other.study.name} enters a claim: they repeat runs of "
+                "this study, or differ from it in more than a claim compares."
+            )
+            continue
+        unlike = [what for key, what in MADE.items() if theirs[key] != own[key]]
+        how = f"made with another {' and another '.join(unlike)}" if unlike else "made by the same code and machine"
+        runs = f"{counted} of the {len(theirs['run_ids'])} runs of {other.study.name}, {how},"
+        yield f"{runs} test claims about this study."
+    for found in result.evidence.claims:
+        if found.caveat:
+            about = "" if found.setting == ONLY_SETTING else f" ({found.connection}, {found.setting})"
+            yield f"{found.id}{about}: {found.caveat}"
 
 
 def _claim(result: "ReportResult", found: Claim) -> dict[str, Any]:
@@ -143,6 +158,7 @@ def _claim(result: "ReportResult", found: Claim) -> dict[str, Any]:
         "num_comparisons": len(found.comparisons),
         "comparisons": [_comparison(c) for c in found.comparisons],
         "sensitivity": found.sensitivity,
+        "caveat": found.caveat,
         "command": found.command,
     }
 
@@ -179,7 +195,7 @@ def provenance(result: "ReportResult") -> dict[str, Any]:
             versions.setdefault(library, set()).add(str(number))
     return {
         "study": result.loaded.study.name,
-        "with": {other.study.name: _origin(other) for other in result.others},
+        "with": {other.study.name: origin(other) for other in result.others},
         "plainres": version("plainres"),
         "run_ids": sorted(str(key) for key in runs["run_id"]),
         "commits": _unique(e.get("commit") for e in environments),
@@ -191,7 +207,8 @@ def provenance(result: "ReportResult") -> dict[str, Any]:
     }
 
 
-def _origin(other: LoadedStudy) -> dict[str, Any]:
+def origin(other: LoadedStudy) -> dict[str, Any]:
+    """Where the runs of one study come from."""
     environments = [other.records[key].get("environment") or {} for key in other.runs["run_id"]]
     return {
         "run_ids": sorted(str(key) for key in other.runs["run_id"]),

@@ -139,6 +139,9 @@ def _sources(result: "ReportResult") -> Iterator[str]:
     found = provenance(result)
     commits = ", ".join(found["commits"]) or "unknown (no git checkout)"
     yield f"{len(found['run_ids'])} runs of the study {found['study']}; commit {commits}"
+    for name, other in found["with"].items():
+        made = ", ".join(other["commits"]) or "unknown (no git checkout)"
+        yield f"read beside it: {len(other['run_ids'])} runs of the study {name}; commit {made}"
     changed = found["runs_with_uncommitted_changes"]
     if changed:
         yield f"{changed} runs with uncommitted changes"
@@ -152,7 +155,12 @@ def evidence_table(result: "ReportResult") -> "Table":
     from rich import box
     from rich.table import Table
 
-    table = Table(title="Evidence", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title="Evidence (intervals corrected for all comparisons of a claim)",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     if len(result.evidence.conclusions) == 1:
         for name in ("claim", "status", r"effect \[interval]"):
             table.add_column(name, no_wrap=True)
