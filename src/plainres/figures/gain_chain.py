@@ -99,9 +99,10 @@ def _grid(table: "pd.DataFrame", connections: list[str], depths: list[int], limi
         others = ", ".join(str(step) for step in sorted(set(own["step"]) - {usual}))
         panel_label(ax, f"step {others}" if others else "", "right")
     notes = [grey_handle(f"depth {depth}", color=shade) for depth, shade in depth_shades(GREY, depths).items()]
-    lines = [*notes, grey_handle(f"dⁿ, d = {_list(SCALARS)}", color=LINE, lw=0.8), *_cut_note(table, limits, " ")]
+    lines = [*notes, grey_handle(f"dⁿ, d = {_list(SCALARS)}", color=LINE, lw=0.8)]
     legend_above(figure, lines, len(lines))
-    axis_labels(figure, Y_LABEL, f"{X_LABEL}, at step {usual}, {END_RULE}")
+    cut = "; bands cut at an edge go on" if _is_cut(table, limits) else ""
+    axis_labels(figure, Y_LABEL, f"{X_LABEL}, at step {usual}, {END_RULE}{cut}")
     return figure
 
 
@@ -149,9 +150,8 @@ def _chain(ax: Any, chain: "pd.DataFrame", colour: Any, line: Any) -> None:
     ax.plot(last["num_blocks"], last["value"], mark, ms=4.5, color=colour, zorder=4)
 
 
-def _cut_note(table: "pd.DataFrame", limits: tuple[float, float], wrap: str) -> list[Any]:
-    cut = (table["low"] < limits[0]) | (table["high"] > limits[1])
-    return [grey_handle(f"cut at the panel's edge:{wrap}goes on, see the csv", ls="")] if cut.any() else []
+def _is_cut(table: "pd.DataFrame", limits: tuple[float, float]) -> bool:
+    return bool((table["low"] < limits[0]).any() or (table["high"] > limits[1]).any())
 
 
 def _notes(table: "pd.DataFrame", limits: tuple[float, float]) -> list[Any]:
@@ -164,7 +164,8 @@ def _notes(table: "pd.DataFrame", limits: tuple[float, float]) -> list[Any]:
         notes.append(Patch(color=GREY, alpha=0.3, lw=0, label="range of the seeds"))
     if (table["n_ended"] > 0).any():
         notes.append(grey_handle("from here on exactly 0\nin every seed", ls="", marker="x", ms=4))
-    notes += _cut_note(table, limits, "\n")
+    if _is_cut(table, limits):
+        notes.append(grey_handle("bands cut at an edge go on:\nthe csv has their ends", ls=""))
     notes.append(grey_handle(f"end: {END_RULE.replace(' with ', chr(10) + 'with ')}", ls=""))
     return notes
 

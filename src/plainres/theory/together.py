@@ -14,7 +14,8 @@ def arm_labels(confs: Sequence[RunConf]) -> list[str]:
     """The arm of each network, called as in reports: a built one ``plain(start=10)``, which is not ``plain``."""
     import pandas as pd
 
-    return add_labels(pd.DataFrame([identity_fields(conf) for conf in confs]))["connection"].tolist()
+    labelled = add_labels(pd.DataFrame([identity_fields(conf) for conf in confs]))
+    return [str(label) for label in labelled["connection"]]
 
 
 def check_one_study(runs: Sequence[Trained]) -> None:
