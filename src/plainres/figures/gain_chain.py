@@ -165,7 +165,7 @@ def _notes(table: "pd.DataFrame", limits: tuple[float, float]) -> list[Any]:
     if (table["n_ended"] > 0).any():
         notes.append(grey_handle("from here on exactly 0\nin every seed", ls="", marker="x", ms=4))
     if _is_cut(table, limits):
-        notes.append(grey_handle("bands cut at an edge go on:\nthe csv has their ends", ls=""))
+        notes.append(grey_handle("bands cut at an edge\ngo on (see the csv)", ls=""))
     notes.append(grey_handle(f"end: {END_RULE.replace(' with ', chr(10) + 'with ')}", ls=""))
     return notes
 
