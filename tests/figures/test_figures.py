@@ -47,7 +47,7 @@ STUDIES |= {
 }
 BUILT = FakeStudy(depths=(10, 50, 100), seeds=(0, 1), steps=60, starts=((10, 0.0), (10, 0.1)))
 STUDIES["built"] = BUILT
-STUDIES["one_built"] = FakeStudy(depths=(10, 20), seeds=(0, 1), connections=("plain",), steps=60, starts=((10, 0.0),))
+STUDIES["one_built"] = FakeStudy(depths=(10, 20), seeds=(0,), connections=("plain",), steps=60, starts=((10, 0.0),))
 DIVERGED = {(arm, depth, 0): Status.DIVERGED for arm in ARMS for depth in (10, 20)}
 STUDIES["diverged"] = FakeStudy(depths=(10, 20), seeds=(0, 1), connections=ARMS, steps=60, status=DIVERGED)
 CASES = [("default", name) for name in FIGURES]
@@ -183,10 +183,11 @@ def test_branch_ratio_shows_only_arms_with_an_addition(tables: dict[str, FigureT
 
 @pytest.mark.parametrize("place", ["block", "distance"])
 @pytest.mark.parametrize("depths", [(8,), (8, 14), (8, 14, 20)])
-@pytest.mark.parametrize("arms", [("plain",), ("plain", "plain(start=4)", "residual"), ARMS])
+@pytest.mark.parametrize("arms", [("plain", "residual"), ("plain", "plain(start=4)", "residual"), ARMS])
 def test_texts_of_the_lesion_figure(place: str, depths: tuple[int, ...], arms: tuple[str, ...]) -> None:
+    error = [None if place == "block" else 0.5, *np.linspace(0.1, 0.9, 8)]  # a block that cannot be deleted
     rows = [
-        {"connection": arm, "depth": depth, "seed": seed, place: where, "train_error": 0.1 * where if where else None,
+        {"connection": arm, "depth": depth, "seed": seed, place: where, "train_error": error[where],
          "val_error": 0.2, "intact_train_error": 0.01, "intact_val_error": 0.1}
         for arm in arms for depth in depths for seed in (0, 1) for where in range((depth - 2) // 2)
     ]  # fmt: skip
