@@ -286,9 +286,11 @@ def test_a_source_trained_elsewhere_is_refused_unless_asked_for(
 
 
 REFUSED = [
-    ("plain", {"start.depth": 10}, "start.depth=10"),
-    ("plain", {"start.depth": 3}, "start.depth=3"),
-    ("plain", {"start.depth": 5}, "start.depth=5"),
+    ("plain", {"start.depth": 10}, "depth=10: must be one of 12, 14, … with start.depth=10; "),
+    ("plain", {"start.depth": 10, "depth": 5}, "depth=5: must be one of 12, 14, … with start.depth=10; "),
+    ("plain", {"start.depth": 4, "depth": 5}, "depth=5: must be one of 6, 8, … with start.depth=4; "),
+    ("plain", {"start.depth": 3}, "start.depth=3: must be one of 4, 6, …; "),
+    ("plain", {"start.depth": 5}, "start.depth=5: must be one of 4, 6, …; "),
     ("plain", {"start.depth": None, "start.noise": 0.1}, "start.noise=0.1"),
     ("plain", {"start.noise": -0.1}, "start.noise=-0.1"),
     ("plain", {"start.noise": float("nan")}, "start.noise=nan"),

@@ -130,8 +130,8 @@ def _unknown_choice(text: str, group: str, given: str, listed: str) -> str:
     nested = [f"{p.parent.name}/{p.stem}" for p in sorted((Path(conf_dir()) / group).glob("*/*.yaml"))]
     asked = f"{folder}/{given}" if folder else given
     inside = [name for name in nested if name.startswith(f"{folder or given}/")]
-    options = inside or listed.split()
-    close = get_close_matches(asked, [*options, *nested], 1)
+    options = inside or [*listed.split(), *nested]
+    close = get_close_matches(asked, options, 1)
     group = "+sweep" if group == "sweep" else group
     hint = f"; did you mean {group}={close[0]}?" if close else ""
     return f"{group}={asked}: must be one of {', '.join(options)}{hint}"

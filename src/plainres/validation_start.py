@@ -38,12 +38,21 @@ def validate_start(conf: RunConf) -> None:
         value = getattr(conf.model, name.removeprefix("model."))
         words = " or ".join("null" if v is None else str(v) for v in allowed)
         require(value in allowed, name, value, f"{words} with start.depth", _WHY[name])
-    least = m + 2
-    fits = least <= start.depth < conf.depth and (start.depth - least) % m == 0
-    depths = f"one of {least}, {least + m}, … below depth={conf.depth}"
-    why = "the source has fewer blocks: give a larger depth=, or start=scratch"
-    require(fits, "start.depth", start.depth, depths, why)
+    _validate_depths(start.depth, conf.depth, m)
     _validate_connection(conf)
+
+
+def _validate_depths(source: int, depth: int, branch_layers: int) -> None:
+    """Both depths are those of networks of whole blocks, and the source has fewer."""
+    m = branch_layers
+    least = m + 2
+    known = source >= least and (source - least) % m == 0
+    why = "the source is a network of whole blocks, with fewer than the one that is built from it"
+    require(known, "start.depth", source, f"one of {least}, {least + m}, …", why)
+    larger = depth > source and (depth - source) % m == 0
+    smaller = ", or a smaller start.depth=" if source > least else ""
+    why = f"whole blocks are inserted: give such a depth={smaller}, or start=scratch"
+    require(larger, "depth", depth, f"one of {source + m}, {source + 2 * m}, … with start.depth={source}", why)
 
 
 def _validate_connection(conf: RunConf) -> None:

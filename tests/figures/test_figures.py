@@ -23,7 +23,9 @@ from plainres.analysis.results import usable
 from plainres.figures import axes
 from plainres.figures.construction import construction
 from plainres.figures.gain_chain import gain_chain as draw_chain
+from plainres.figures.lesion import lesion
 from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
+from plainres.figures.profiles import profiles
 from plainres.figures.save import Drawn, NothingToDraw, save, styled
 from plainres.figures.style import arm_styles, depth_shades
 from plainres.store import Status
@@ -45,7 +47,11 @@ STUDIES |= {
 }
 BUILT = FakeStudy(depths=(10, 50, 100), seeds=(0, 1), steps=60, starts=((10, 0.0), (10, 0.1)))
 STUDIES["built"] = BUILT
+STUDIES["one_built"] = FakeStudy(depths=(10, 20), seeds=(0,), connections=("plain",), steps=60, starts=((10, 0.0),))
+DIVERGED = {(arm, depth, 0): Status.DIVERGED for arm in ARMS for depth in (10, 20)}
+STUDIES["diverged"] = FakeStudy(depths=(10, 20), seeds=(0, 1), connections=ARMS, steps=60, status=DIVERGED)
 CASES = [("default", name) for name in FIGURES]
+CASES += [(study, name) for study in ("one_built", "diverged") for name in ("degradation", "profiles_grad_norm")]
 CASES += [("built", name) for name in ("degradation", "training_curves", "profiles_grad_norm")]
 CASES += [
     ("arms", name)
@@ -109,6 +115,9 @@ def check_texts(drawn: Drawn) -> None:
     for text, box in boxes:
         assert drawn.figure.bbox.x0 <= box.x0 and box.x1 <= drawn.figure.bbox.x1, f"{text} is cut off"
         assert drawn.figure.bbox.y0 <= box.y0 and box.y1 <= drawn.figure.bbox.y1, f"{text} is cut off"
+    for legend in drawn.figure.legends:
+        box = legend.get_window_extent().padded(-0.5)
+        assert box.x0 >= drawn.figure.bbox.x0 and box.x1 <= drawn.figure.bbox.x1, "the legend is cut off"
     for (text, box), (other, other_box) in combinations(boxes, 2):
         inside = box.padded(-0.5)
         assert not inside.overlaps(other_box), f"{text!r} lies over {other!r}"
@@ -172,6 +181,34 @@ def test_branch_ratio_shows_only_arms_with_an_addition(tables: dict[str, FigureT
     assert set(draw(tables["default"], "profiles_branch_over_input").table["connection"]) == {"plain"}
 
 
+@pytest.mark.parametrize("place", ["block", "distance"])
+@pytest.mark.parametrize("depths", [(8,), (8, 14), (8, 14, 20)])
+@pytest.mark.parametrize("arms", [("plain", "residual"), ("plain", "plain(start=4)", "residual"), ARMS])
+def test_texts_of_the_lesion_figure(place: str, depths: tuple[int, ...], arms: tuple[str, ...]) -> None:
+    error = [None if place == "block" else 0.5, *np.linspace(0.1, 0.9, 8)]  # a block that cannot be deleted
+    rows = [
+        {"connection": arm, "depth": depth, "seed": seed, place: where, "train_error": error[where],
+         "val_error": 0.2, "intact_train_error": 0.01, "intact_val_error": 0.1}
+        for arm in arms for depth in depths for seed in (0, 1) for where in range((depth - 2) // 2)
+    ]  # fmt: skip
+    check_texts(lesion(pd.DataFrame(rows), place, 0.9))
+
+
+def test_legend_columns_count_the_columns_that_are_drawn() -> None:
+    """Four entries in three columns stand as 2 + 1 + 1, and not as 2 + 2."""
+    names = ["short", "short", "an entry that is a good deal longer", "an entry that is a good deal longer"]
+    handles = [axes.grey_handle(name) for name in names]
+    with styled():
+        widths = []
+        for columns in (1, 2, 3, 4):
+            figure = axes.panels(1, 1, 10, 1, axes.Layout())[0]
+            widths.append(axes.legend_above(figure, handles, columns).get_window_extent().width / figure.dpi)
+        assert widths == sorted(widths) and widths[2] > 1.1 * widths[1]
+        for columns, width in enumerate(widths, 1):
+            assert axes.legend_columns(handles, 4, width + 0.02) == columns
+            assert axes.legend_columns(handles, columns, width - 0.05) == max(columns - 1, 1)
+
+
 def test_the_gain_chain_is_drawn_over_the_scalar_chains(tables: dict[str, FigureTables]) -> None:
     drawn = draw(tables["default"], "gain_chain")
     for ax in drawn.figure.axes:
@@ -182,6 +219,21 @@ def test_the_gain_chain_is_drawn_over_the_scalar_chains(tables: dict[str, Figure
         steep = [y for _, y in lines if len(y) == 25]
         assert len(steep) == 2 and all(y[0] == 1 for y in steep), "one chain of 24 blocks in each arm"
     assert set(drawn.table["moment"]) == {"start", "end"}
+    texts = [text for text, _ in drawn_texts(drawn.figure)]
+    assert texts.count("0.98ⁿ") == texts.count("1ⁿ") == texts.count("1.02ⁿ") == 2, "once in each panel"
+
+
+@pytest.mark.parametrize("study", ["default", "many"])
+def test_a_band_that_leaves_the_panel_says_so(tables: dict[str, FigureTables], study: str) -> None:
+    def says_so(table: pd.DataFrame) -> bool:
+        drawn = draw_chain(table)
+        check_texts(drawn)
+        return any("bands cut at an edge go on" in text.replace("\n", " ") for text, _ in drawn_texts(drawn.figure))
+
+    table = tables[study].chain()
+    low = table["low"].where(table["num_blocks"] < 5, 1e-11)
+    assert not says_so(table.assign(low=low))
+    assert says_so(table.assign(low=low.where(low > 1e-11, 3e-13)))
 
 
 def test_singular_values_of_the_deepest_blocks_and_end_to_end(tables: dict[str, FigureTables]) -> None:
@@ -228,16 +280,12 @@ def test_zeros_are_marked_not_drawn_as_small(tables: dict[str, FigureTables]) ->
         value=profile["value"].where(~first), low=profile["low"].where(~first), high=profile["high"].where(~first),
         n=profile["n"].where(~first, 0), n_zero=first.astype(int),
     )  # fmt: skip
-    figure = axes_of_profiles(dead)
+    drawn = profiles(dead, "gradient norm", "layer index")
+    check_texts(drawn)
+    figure = drawn.figure
     labels = [t for t, _ in drawn_texts(figure)]
     assert "exactly 0 in some seed" in labels
     assert np.isnan(figure.axes[0].lines[0].get_ydata()[0])
-
-
-def axes_of_profiles(profile: pd.DataFrame) -> Any:
-    from plainres.figures.profiles import profiles
-
-    return profiles(profile, "gradient norm", "layer index").figure
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.8, 1.2), (1, 1), (0.03, 2.5), (1e-9, 1e7), (0.99, 1.01), (3e-4, 2e-3)])

@@ -1,6 +1,8 @@
 """Lesions against forward passes by hand; what cannot be deleted; files, refusals and the figure."""
 
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -16,9 +18,10 @@ from plainres.figures.lesion import lesion as draw
 from plainres.job import execute as execute_job
 from plainres.models.networks import Network
 from plainres.pair import make_spec
-from plainres.schema import DataConf, RunConf, plain_values
-from plainres.store import Status, Study
+from plainres.schema import DataConf, RunConf, StartConf, plain_values
+from plainres.store import RunFolder, Status, Study
 from plainres.theory.lesion import block_shapes, damaged, deletions, lesions, swaps
+from plainres.theory.together import arm_labels, check_cells
 from plainres.theory.trained import Trained, load_trained, restored
 
 LONG = {"depth": 8, "trainer.steps": 30, "schedule.warmup_steps": 2}
@@ -135,6 +138,59 @@ def test_settings_come_back_from_the_record(make_preset) -> None:
         assert restored(RunConf(), plain_values(conf)) == conf
 
 
+def test_groups_younger_than_the_run_have_their_defaults(make_preset) -> None:
+    conf = make_preset("highway", "cifar_resnet", {"optimizer.clip_norm": 1.0})
+    values = plain_values(conf)
+    for name in ("start", "tracker"):
+        del values[name]
+    del values["optimizer"]["clip_norm"]
+    as_before = replace(conf, optimizer=replace(conf.optimizer, clip_norm=RunConf().optimizer.clip_norm))
+    assert restored(RunConf(), values) == as_before
+
+
+def test_a_run_older_than_the_start_group(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    path = folders["plain"].parents[1] / "runs" / "older"
+    shutil.copytree(folders["plain"], path)
+    record = RunFolder(path).read()
+    del record["config"]["start"]
+    RunFolder(path).write(record)
+    assert load_trained(path).conf.start == StartConf()
+    main(["shattering", str(path)])
+    assert "before training" in capsys.readouterr().out
+
+
+def test_a_built_network_is_an_arm_of_its_own(make_conf: Callable[..., RunConf]) -> None:
+    built = {"depth": 8, "start.depth": 4}
+    values: list[dict[str, object]] = [{"depth": 4}, {"depth": 8}, built, built | {"start.noise": 0.1}]
+    confs = [make_conf("plain", v) for v in values]
+    confs += [make_conf("residual", v) for v in ({"depth": 8}, built)]
+    names = ["plain", "plain", "plain(start=4)", "plain(start=4, noise=0.1)", "residual", "residual(start=4)"]
+    assert arm_labels(confs) == names
+    check_cells(confs)
+    with pytest.raises(UserError, match=r"two runs have connection=plain\(start=4\) depth=8 seed=0"):
+        check_cells([confs[0], confs[2], confs[2]])
+
+
+def test_scratch_and_built_stand_side_by_side(
+    tmp_path: Path, make_conf: Callable[..., RunConf], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, paths = Study.create(tmp_path, "sides"), []
+    short = {"trainer.steps": 6, "schedule.warmup_steps": 1}
+    for values in ({"depth": 4}, {"depth": 8}, {"depth": 8, "start.depth": 4}):
+        spec = make_spec(make_conf("plain", short | values), "cpu")
+        assert execute_job(spec, study, lambda: False).status is Status.COMPLETE
+        paths.append(str(study.run_folder(spec.name).path))
+    main(["lesion", *paths])
+    table = pd.read_csv(study.path / "report" / "lesion" / "delete.csv")
+    cells = table.groupby(["connection", "depth"]).size().to_dict()
+    assert cells == {("plain", 4): 1, ("plain", 8): 3, ("plain(start=4)", 8): 3}
+    main(["shattering", *paths[1:]])
+    assert "built from depth 4, so measured only after training" in capsys.readouterr().err
+    summary = pd.read_csv(study.path / "report" / "shattering" / "summary.csv")
+    found = list(zip(summary["connection"], summary["moment"], strict=True))
+    assert found == [("plain", "start"), ("plain", "end"), ("plain(start=4)", "end")]
+
+
 def test_table_figure_and_summary(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     main(["lesion", *map(str, folders.values())])
     out, err = capsys.readouterr()
@@ -144,13 +200,16 @@ def test_table_figure_and_summary(folders: dict[str, Path], capsys: pytest.Captu
     table = pd.read_csv(report / "delete.csv")
     assert len(table) == 6 and set(table["connection"]) == {"plain", "residual"}
     main(["lesion", str(folders["residual"]), "--swap"])
-    assert len(pd.read_csv(report / "swap.csv")) == 3
+    table = pd.read_csv(report / "swap.csv")
+    worst = table.loc[table["train_error"].idxmax()]
+    out = capsys.readouterr().out
+    assert len(table) == 3 and f"{worst['block']} and {worst['other']}\n" in out and "of blocks" in out
 
 
 def test_statistics_by_hand() -> None:
     same = {"depth": 8, "connection": "plain", "intact_train_error": 0.1, "intact_val_error": 0.2, "val_error": 0.5}
     rows = [
-        same | {"seed": seed, "block": block, "train_error": error}
+        same | {"seed": seed, "block": block, "other": None, "train_error": error}
         for seed, errors in enumerate(([0.5, 0.3, 0.2], [0.7, None, 0.4]))
         for block, error in enumerate(errors)
     ]
@@ -158,6 +217,9 @@ def test_statistics_by_hand() -> None:
     found = summarise(table)
     assert found["median_rise"].tolist() == pytest.approx([0.2, 0.45])
     assert found["largest_rise"].tolist() == pytest.approx([0.4, 0.6]) and found["worst_block"].tolist() == [0, 0]
+    assert found["worst_other"].tolist() == [None, None]
+    swapped = summarise(table.assign(other=table["block"] + 2))
+    assert swapped["worst_other"].tolist() == [2, 2], "of the pair with the largest rise"
     assert found["n"].tolist() == [3, 2] and found["n_left_out"].tolist() == [0, 1]
     means = over_seeds(table, "block")
     train = means[means["split"] == "train"]

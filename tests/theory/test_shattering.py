@@ -121,9 +121,10 @@ def test_a_run_is_measured_before_and_after(execute, make_conf, study, capsys: p
         (["nowhere"], "no run"),
         (["nowhere", "depth=4"], "not both"),
         (["depth=5"], "nearest is depth=4 or depth=6"),
+        (["depth=20", "start.depth=10"], "start.depth=10: must be null for networks before training"),
         (["depth=4", "optimizer.lr=0.1,0.2"], "two runs have connection=plain depth=4 seed=0"),
     ],
-    ids=["no run", "both", "no such depth", "two settings"],
+    ids=["no run", "both", "no such depth", "built", "two settings"],
 )
 def test_mistakes_are_one_line(
     given: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

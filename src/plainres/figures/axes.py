@@ -13,7 +13,6 @@ from plainres.figures.style import GREY, ArmStyle
 MIN_GAP = 0.07  # of the axis: depths closer than that on a log axis would print over each other
 LEGEND_ROW = 0.155
 LEGEND_WIDTH = 1.6
-LEGEND_LETTER, LEGEND_HANDLE = 0.052, 0.4  # widths of a mean letter, and of a line with the room around it
 MAX_TICKS = 7
 LABEL_LETTERS, LABEL_SMALL = 25, 5.0  # what fits above a quarter of the page in the usual size, and points beyond
 MANTISSAS = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(m / 10 for m in range(10, 100)))  # coarse to fine
@@ -144,18 +143,17 @@ def legend_rows(handles: list[Any], columns: int) -> float:
 
 
 def legend_columns(handles: list[Any], most: int, width: float) -> int:
-    """As many columns, up to ``most``, as fit into a figure of this width with the widest labels side by side."""
+    """As many columns, up to ``most``, as fit into a figure of this width; measured on the legend that is drawn."""
     for columns in range(most, 1, -1):
-        rows = -(-len(handles) // columns)
-        longest = [max(len(h.get_label()) for h in handles[i : i + rows]) for i in range(0, len(handles), rows)]
-        if sum(LEGEND_HANDLE + LEGEND_LETTER * letters for letters in longest) <= width:
+        trial = new_figure(width, 1)
+        if legend_above(trial, handles, columns).get_window_extent().width <= trial.bbox.width:
             return columns
     return 1
 
 
-def legend_above(figure: Any, handles: list[Any], columns: int) -> None:
+def legend_above(figure: Any, handles: list[Any], columns: int) -> Any:
     """One legend for all panels, along the upper edge."""
-    figure.legend(
+    return figure.legend(
         handles=handles, loc="upper center", bbox_to_anchor=(0.5, 1), ncols=columns, borderaxespad=0.2, borderpad=0.2,
         labelspacing=0.45, columnspacing=1.4,
     )  # fmt: skip

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 SCALARS = (0.8, 0.9, 0.98, 1.0, 1.02, 1.1, 1.25)  # the d of the lines dⁿ
 LEAST_RANGE = 3.0  # factor around 1 that is always shown: slopes near 1 look alike on a taller axis
 GREATEST_RANGE = 1e12  # beyond, a chain leaves the panel: the csv has its numbers
-LABEL_GAP = 0.075  # of the panel's height or width: labels closer than that would print over each other
+LABEL_GAP = 0.075  # of the panel's width: labels along an edge closer than that would print over each other
+LABEL_STEP, LABEL_SHIFT = 0.045, 0.05  # of the panel's height: two labels beside it, and how far one is moved for that
 LABEL_ROOM = 0.3  # inches beside a panel
 PANEL_HEIGHT = 2.4
 X_LABEL = "blocks passed backwards, n"
@@ -66,12 +67,12 @@ def gain_chain(table: "pd.DataFrame") -> Drawn:
             panel_label(ax, f"{moment}: step {part['step'].max()}")
             ax.set_xlabel(X_LABEL)
         axes[0, 0].set_ylabel(Y_LABEL)
-        legend_beside(figure, shades, arm_handles(styles) + _notes(shown))
+        legend_beside(figure, shades, arm_handles(styles) + _notes(shown, limits))
     return Drawn(figure, shown)
 
 
 def _limits(table: "pd.DataFrame") -> tuple[float, float]:
-    """Least and greatest value that the log axis shows."""
+    """Least and greatest value that the log axis shows; what lies beyond is cut, and the legend says so."""
     if table.empty:
         raise NothingToDraw("no finished run has block_gain (probe=off)")
     known = table[(table["num_blocks"] > 0) & (table["n_seeds"] > 0)]
@@ -100,7 +101,8 @@ def _grid(table: "pd.DataFrame", connections: list[str], depths: list[int], limi
     notes = [grey_handle(f"depth {depth}", color=shade) for depth, shade in depth_shades(GREY, depths).items()]
     lines = [*notes, grey_handle(f"dⁿ, d = {_list(SCALARS)}", color=LINE, lw=0.8)]
     legend_above(figure, lines, len(lines))
-    axis_labels(figure, Y_LABEL, f"{X_LABEL}, at step {usual}, {END_RULE}")
+    cut = "; bands cut at an edge go on" if _is_cut(table, limits) else ""
+    axis_labels(figure, Y_LABEL, f"{X_LABEL}, at step {usual}, {END_RULE}{cut}")
     return figure
 
 
@@ -110,10 +112,19 @@ def _scalar_lines(ax: Any, last: int, labelled: bool) -> None:
     taken: list[tuple[float, float]] = []
     for d in sorted(SCALARS, key=lambda d: abs(np.log(d))):
         ax.plot(n, scalar_chain(d, n), color=LINE, lw=0.8, zorder=1)
-        x, y, look = _exit(ax, d, last)
-        if labelled and all(abs(x - a) > LABEL_GAP or abs(y - b) > LABEL_GAP for a, b in taken):
+        x, line_end, look = _exit(ax, d, last)
+        y = _apart(line_end, d, [b for a, b in taken if a > 1]) if x > 1 else line_end
+        near = abs(y - line_end) <= LABEL_SHIFT and 0.01 < y < 0.99
+        if labelled and near and all(abs(x - a) > LABEL_GAP or abs(y - b) > 0.99 * LABEL_STEP for a, b in taken):
             taken.append((x, y))
             ax.text(x, y, f"{d:g}ⁿ", transform=ax.transAxes, color=GREY, fontsize=6, clip_on=False, **look)
+
+
+def _apart(y: float, d: float, taken: Sequence[float]) -> float:
+    """Height of a label beside the panel: at its line, or just beyond those of the d that are nearer to 1."""
+    if not taken:
+        return y
+    return max(y, max(taken) + LABEL_STEP) if d > 1 else min(y, min(taken) - LABEL_STEP)
 
 
 def _exit(ax: Any, d: float, last: int) -> tuple[float, float, dict[str, Any]]:
@@ -139,7 +150,11 @@ def _chain(ax: Any, chain: "pd.DataFrame", colour: Any, line: Any) -> None:
     ax.plot(last["num_blocks"], last["value"], mark, ms=4.5, color=colour, zorder=4)
 
 
-def _notes(table: "pd.DataFrame") -> list[Any]:
+def _is_cut(table: "pd.DataFrame", limits: tuple[float, float]) -> bool:
+    return bool((table["low"] < limits[0]).any() or (table["high"] > limits[1]).any())
+
+
+def _notes(table: "pd.DataFrame", limits: tuple[float, float]) -> list[Any]:
     from matplotlib.patches import Patch
 
     half = len(SCALARS) // 2
@@ -149,6 +164,8 @@ def _notes(table: "pd.DataFrame") -> list[Any]:
         notes.append(Patch(color=GREY, alpha=0.3, lw=0, label="range of the seeds"))
     if (table["n_ended"] > 0).any():
         notes.append(grey_handle("from here on exactly 0\nin every seed", ls="", marker="x", ms=4))
+    if _is_cut(table, limits):
+        notes.append(grey_handle("bands cut at an edge\ngo on (see the csv)", ls=""))
     notes.append(grey_handle(f"end: {END_RULE.replace(' with ', chr(10) + 'with ')}", ls=""))
     return notes
 

@@ -164,9 +164,8 @@ def _notes(profile: "pd.DataFrame", band: bool = True, wrap: str = " ") -> list[
         notes.append(Patch(color=GREY, alpha=0.3, lw=0, label="range of the seeds"))
     if (profile["n_zero"] > 0).any():
         notes.append(grey_handle(f"exactly 0{wrap}in some seed", ls="", marker="v", mfc="none", ms=3))
-    stopped = profile[profile["n_stopped"] > 0]
-    if len(stopped):
-        cells = sorted({(name, depth) for name, depth in zip(stopped["connection"], stopped["depth"], strict=True)})
-        where = f",{wrap}".join(f"{name} {depth}" for name, depth in cells)
-        notes.append(grey_handle(f"some seeds diverged:{wrap}{where}", ls=""))
+    # An entry for each arm: one for all of them would be wider than a narrow figure.
+    for name, stopped in profile[profile["n_stopped"] > 0].groupby("connection"):
+        depths = ", ".join(str(depth) for depth in sorted(stopped["depth"].unique()))
+        notes.append(grey_handle(f"some seeds diverged:{wrap}{name} {depths}", ls=""))
     return notes

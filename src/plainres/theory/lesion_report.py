@@ -11,7 +11,7 @@ from plainres.figures.save import NothingToDraw, csv_bytes, save
 from plainres.report.terminal import make_console
 from plainres.store import write_atomic
 from plainres.theory.lesion import lesions
-from plainres.theory.together import check_one_study
+from plainres.theory.together import arm_labels, check_one_study
 from plainres.theory.trained import Trained, load_trained
 
 if TYPE_CHECKING:
@@ -61,15 +61,15 @@ def _table(runs: Sequence[Trained], swap: bool, echo: Echo) -> "pd.DataFrame":
     import pandas as pd
 
     rows = []
-    for run in runs:
+    for run, arm in zip(runs, arm_labels([run.conf for run in runs]), strict=True):
         found = run.intact["train_error"]
         same = (
             "as recorded" if found == run.recorded else f"recorded: {run.recorded:.2%}, on other hardware or versions"
         )
         echo(f"{run.folder.name}: training error {found:.2%}, {same}")
         first = {
-            "run": run.folder.name, "connection": run.conf.connection.name, "depth": run.conf.depth,
-            "seed": run.conf.seed, **{f"intact_{name}": run.intact[name] for name in ("train_error", "val_error")},
+            "run": run.folder.name, "connection": arm, "depth": run.conf.depth, "seed": run.conf.seed,
+            **{f"intact_{name}": run.intact[name] for name in ("train_error", "val_error")},
         }  # fmt: skip
         rows += [first | lesion for lesion in lesions(run, swap)]
     if not rows:
@@ -83,13 +83,14 @@ def _print(table: "pd.DataFrame", swap: bool, console: "Console") -> None:
     from rich import box
     from rich.table import Table
 
-    done = "swaps" if swap else "deletions"
+    done, where = ("swaps", "of blocks") if swap else ("deletions", "at block")
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in ("depth", "connection", "seed", done, "intact, %", "median rise, points", "largest rise", "at block"):
+    for name in ("depth", "connection", "seed", done, "intact, %", "median rise, points", "largest rise", where):
         shown.add_column(name, justify="left" if name == "connection" else "right", no_wrap=name == "connection")
     for row in summarise(table).to_dict("records"):
         left_out = f" ({row['n_left_out']} left out)" if row["n_left_out"] else ""
         percents = [f"{100 * row[name]:.2f}" for name in ("intact_train_error", "median_rise", "largest_rise")]
-        cells = [row["depth"], row["connection"], row["seed"], f"{row['n']}{left_out}", *percents, row["worst_block"]]
+        worst = row["worst_block"] if row["worst_other"] is None else f"{row['worst_block']} and {row['worst_other']}"
+        cells = [row["depth"], row["connection"], row["seed"], f"{row['n']}{left_out}", *percents, worst]
         shown.add_row(*(str(cell) for cell in cells))
     console.print(shown)

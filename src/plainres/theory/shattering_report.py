@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from plainres.analysis.noise import half_lag
 from plainres.data import Dataset, load
-from plainres.errors import UserError
+from plainres.errors import UserError, require
 from plainres.figures.save import NothingToDraw, csv_bytes, save
 from plainres.figures.shattering import shattering as draw
 from plainres.models.networks import Network
@@ -17,7 +17,7 @@ from plainres.schema import RunConf
 from plainres.seeding import set_determinism
 from plainres.store import Study, write_atomic
 from plainres.theory.shattering import POINTS, Shattering, shattering
-from plainres.theory.together import check_cells, check_one_study
+from plainres.theory.together import arm_labels, check_cells, check_one_study
 from plainres.theory.trained import initial_network, load_trained
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ Compose = Callable[[Sequence[str]], RunConf]
 
 @dataclass(frozen=True)
 class Subject:
-    """A network to measure; ``moment`` is ``start`` (before training) or ``end``."""
+    """A network to measure: its arm in the table; ``moment`` is ``start`` (before training) or ``end``."""
 
+    arm: str
     conf: RunConf
     moment: str
     network: Network
@@ -44,8 +45,9 @@ def shattering_report(
     """Measure networks, print a table, and write ``<study>/report/shattering/``.
 
     Args:
-        what: folders of complete runs of one study and setting, each measured before and after training; or settings
-            ``key=value,value`` of networks that need not be trained.
+        what: folders of complete runs of one study and setting, each measured before and after training (built ones
+            only after it: their initial draws are not what they started from); or settings ``key=value,value`` of
+            networks that need not be trained.
         compose: from settings to a checked config.
         echo: called with a line for each thing that a user should know.
         console: where the table goes.
@@ -67,7 +69,7 @@ def shattering_report(
     for subject in subjects:
         found = shattering(subject.network, subject.data)
         conf = subject.conf
-        same = {"connection": conf.connection.name, "depth": conf.depth, "seed": conf.seed, "moment": subject.moment}
+        same = {"connection": subject.arm, "depth": conf.depth, "seed": conf.seed, "moment": subject.moment}
         curves += [same | {"lag": k, "autocorrelation": value} for k, value in enumerate(found.autocorrelation)]
         rows.append(same | _numbers(found))
     table, summary = pd.DataFrame(curves), pd.DataFrame(rows)
@@ -95,12 +97,15 @@ def _of_runs(paths: Sequence[str], echo: Echo) -> tuple[Study, Iterator[Subject]
     check_one_study(runs)
     for run in runs:
         echo(f"{run.folder.name}: training error {run.intact['train_error']:.2%}, recorded: {run.recorded:.2%}")
+        if run.conf.start.depth is not None:
+            echo(f"{run.folder.name}: built from depth {run.conf.start.depth}, so measured only after training")
 
     def subjects() -> Iterator[Subject]:
-        for run in runs:
-            device = str(next(run.network.parameters()).device)
-            yield Subject(run.conf, "start", initial_network(run.conf, run.data, device), run.data)
-            yield Subject(run.conf, "end", run.network, run.data)
+        for run, arm in zip(runs, arm_labels([run.conf for run in runs]), strict=True):
+            if run.conf.start.depth is None:
+                device = str(next(run.network.parameters()).device)
+                yield Subject(arm, run.conf, "start", initial_network(run.conf, run.data, device), run.data)
+            yield Subject(arm, run.conf, "end", run.network, run.data)
 
     return runs[0].study, subjects()
 
@@ -108,14 +113,17 @@ def _of_runs(paths: Sequence[str], echo: Echo) -> tuple[Study, Iterator[Subject]
 def _of_settings(settings: Sequence[str], compose: Compose) -> tuple[Study, Iterator[Subject]]:
     choices = [_choices(text) for text in settings]
     confs = [compose(overrides) for overrides in product(*choices)]
+    for conf in confs:
+        built, why = conf.start.depth, "a built network starts from trained weights: give the folders of its runs"
+        require(built is None, "start.depth", built, "null for networks before training", why)
     check_cells(confs)
     study = Study.create(confs[0].results_dir, confs[0].study)
 
     def subjects() -> Iterator[Subject]:
-        for conf in confs:
+        for conf, arm in zip(confs, arm_labels(confs), strict=True):
             set_determinism(conf.trainer.threads, conf.trainer.deterministic, "cpu")
             data = load(conf.data)
-            yield Subject(conf, "start", initial_network(conf, data, "cpu"), data)
+            yield Subject(arm, conf, "start", initial_network(conf, data, "cpu"), data)
 
     return study, subjects()
 

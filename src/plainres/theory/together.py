@@ -1,11 +1,21 @@
-"""Which runs may stand in one table."""
+"""Which runs may stand in one table, and what their arms are called there."""
 
 from collections.abc import Sequence
 
+from plainres.analysis.settings import add_labels
 from plainres.errors import UserError, require
 from plainres.figures.many import MANY_ARMS
+from plainres.pair import identity_fields
 from plainres.schema import RunConf
 from plainres.theory.trained import Trained
+
+
+def arm_labels(confs: Sequence[RunConf]) -> list[str]:
+    """The arm of each network, called as in reports: a built one ``plain(start=10)``, which is not ``plain``."""
+    import pandas as pd
+
+    labelled = add_labels(pd.DataFrame([identity_fields(conf) for conf in confs]))
+    return [str(label) for label in labelled["connection"]]
 
 
 def check_one_study(runs: Sequence[Trained]) -> None:
@@ -23,16 +33,17 @@ def check_one_study(runs: Sequence[Trained]) -> None:
 
 
 def check_cells(confs: Sequence[RunConf]) -> None:
-    """Refuse networks that a table of connection, depth and seed cannot tell apart.
+    """Refuse networks that a table of arm, depth and seed cannot tell apart.
 
     Raises:
-        UserError: two of one connection, depth and seed, or too many connections.
+        UserError: two of one arm, depth and seed, or too many arms.
     """
-    cells = [(conf.connection.name, conf.depth, conf.seed) for conf in confs]
+    arms = arm_labels(confs)
+    cells = [(arm, conf.depth, conf.seed) for arm, conf in zip(arms, confs, strict=True)]
     for name, depth, seed in cells:
         if cells.count((name, depth, seed)) > 1:
             raise UserError(
                 f"two runs have connection={name} depth={depth} seed={seed}; give each once, and those of one setting"
             )
-    names = {name for name, _, _ in cells}
-    require(len(names) <= MANY_ARMS, "connections", len(names), f"at most {MANY_ARMS} at a time", "give fewer of them")
+    arms = sorted(set(arms))
+    require(len(arms) <= MANY_ARMS, "connections", len(arms), f"at most {MANY_ARMS} at a time", "give fewer of them")

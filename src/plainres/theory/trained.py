@@ -123,11 +123,11 @@ def initial_network(conf: RunConf, data: Dataset, device: str) -> Network:
 
 
 def restored(default: C, values: dict[str, Any]) -> C:
-    """A config dataclass from run.json's ``config``; what is younger than the run has its default."""
+    """A config dataclass from run.json's ``config``; a value or a group younger than the run has its default."""
     changes: dict[str, Any] = {}
     for item in fields(default):  # type: ignore[arg-type]  # C is one of schema's dataclasses
         now = getattr(default, item.name)
-        value = values.get(item.name, now)
+        value = values.get(item.name, {} if is_dataclass(now) else now)
         if is_dataclass(now):
             value = restored(now, value)
         elif item.name == "shortcut":
