@@ -360,10 +360,15 @@ def _probe(step: int, plain: bool, depth: int, seed: int) -> dict[str, Any]:
         "branch_ratio": ratio,
         "branch_over_input": jitter(np.full_like(blocks, 1.0)).tolist() if plain else nothing,
     }
-    why = {str(i): NO_ADDITION for i in range(len(blocks))} if plain else {}
     norm = {"grad_norm": grad[:-1], "update_ratio": jitter(np.full(depth - 1, 1e-3))}
     return {
         "step": step,
         "values": {"layer": layer, "block": block, "norm_scale": norm, "norm_shift": norm},
-        "reasons": {"block": {"branch_ratio": why}} if plain else {},
+        "reasons": {"layer": _reasons(layer), "block": _reasons(block)},
     }
+
+
+def _reasons(values: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """A reason for every value that does not exist, as our own rows have."""
+    missing = {name: [i for i, v in enumerate(row) if v is None] for name, row in values.items()}
+    return {name: {str(i): NO_ADDITION for i in at} for name, at in missing.items() if at}

@@ -64,7 +64,10 @@ def test_a_documented_sweep_is_shipped() -> None:
     assert {c.removeprefix("+sweep=") for c in SHIPPED} <= {p.stem for p in Path(conf_dir()).glob("sweep/*.yaml")}
 
 
-@pytest.mark.parametrize("command", PLANNED)
+README = [c for c in PLANNED if f"python -m run {c}" in CONTINUED.sub("", (ROOT / "README.md").read_text())]
+
+
+@pytest.mark.parametrize("command", [pytest.param(c, marks=() if c in README else pytest.mark.slow) for c in PLANNED])
 @pytest.mark.usefixtures("stand_in_images", "documented_files")
 def test_a_documented_command_is_valid(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[RunConf] = []

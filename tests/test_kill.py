@@ -46,7 +46,8 @@ def content(results: Path) -> tuple[bytes, bytes, torch.Tensor]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kills", [1, pytest.param(15, marks=pytest.mark.slow)])
+@pytest.mark.slow  # one kill of a whole sweep is in launch/test_launchers.py
+@pytest.mark.parametrize("kills", [15])
 def test_killed_runs_resume_to_the_same_bits(kills: int, tmp_path: Path) -> None:
     finish(tmp_path / "undisturbed")
     rng = random.Random(7)

@@ -74,6 +74,7 @@ def test_a_mistake_is_one_line(
     assert not list(tmp_path.rglob("*"))
 
 
+@pytest.mark.slow
 def test_a_single_run_from_any_folder(tmp_path: Path) -> None:
     tiny = ["depth=4", "model.width=8", "trainer.steps=30", "trainer.device=cpu"]
     command = [sys.executable, "-m", "run", *tiny]

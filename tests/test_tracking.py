@@ -20,6 +20,7 @@ COMMAND = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_offline_runs_hold_what_the_files_hold(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")} | {
         "WANDB_ERROR_REPORTING": "false"

@@ -51,15 +51,16 @@ STUDIES["one_built"] = FakeStudy(depths=(10, 20), seeds=(0,), connections=("plai
 DIVERGED = {(arm, depth, 0): Status.DIVERGED for arm in ARMS for depth in (10, 20)}
 STUDIES["diverged"] = FakeStudy(depths=(10, 20), seeds=(0, 1), connections=ARMS, steps=60, status=DIVERGED)
 CASES = [("default", name) for name in FIGURES]
-CASES += [(study, name) for study in ("one_built", "diverged") for name in ("degradation", "profiles_grad_norm")]
-CASES += [("built", name) for name in ("degradation", "training_curves", "profiles_grad_norm")]
-CASES += [
+CASES += [("many", name) for name in ("degradation", "profiles_grad_norm", "response_std")]
+FURTHER = [("many", name) for name in FIGURES if ("many", name) not in CASES and name != "profiles_branch_over_input"]
+FURTHER += [(study, name) for study in ("one_built", "diverged") for name in ("degradation", "profiles_grad_norm")]
+FURTHER += [("built", name) for name in ("degradation", "training_curves", "profiles_grad_norm")]
+FURTHER += [
     ("arms", name)
     for name in ("training_curves", "degradation", "trunk_growth", "heatmap_branch_ratio", "gain_chain", "jacobian")
 ]
-CASES += [("many", name) for name in FIGURES if name != "profiles_branch_over_input"]
-CASES += [("many_at_one", "degradation"), ("long", "degradation"), ("long", "profiles_grad_norm")]
-CASES += [
+FURTHER += [("many_at_one", "degradation"), ("long", "degradation"), ("long", "profiles_grad_norm")]
+FURTHER += [
     ("one", "degradation"),
     ("one", "training_curves"),
     ("one", "response_std"),
@@ -67,6 +68,7 @@ CASES += [
     ("one", "jacobian"),
     ("smoke", "profiles_update_ratio"),
 ]
+CASES += [pytest.param(*case, marks=pytest.mark.slow) for case in FURTHER]
 
 
 def tables_of(study: Path) -> FigureTables:
@@ -77,10 +79,21 @@ def tables_of(study: Path) -> FigureTables:
     return FigureTables(drawn, rows, usable(loaded.runs), inside.profile, inside.map, lambda: gain_chain(inside))
 
 
+class Tables(dict[str, FigureTables]):
+    """The tables of each study, made when they are first asked for."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root = root
+
+    def __missing__(self, name: str) -> FigureTables:
+        self[name] = tables_of(replace(STUDIES[name], gains=True).write(self.root, name))
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureTables]:
-    root = tmp_path_factory.mktemp("studies")
-    return {name: tables_of(replace(study, gains=True).write(root, name)) for name, study in STUDIES.items()}
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    return Tables(tmp_path_factory.mktemp("studies"))
 
 
 def draw(tables: FigureTables, wanted: str) -> Drawn:

@@ -50,7 +50,8 @@ def test_launchers_train_the_same_bits_and_a_failure_is_listed_last(tmp_path: Pa
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("launcher", ["local", pytest.param("basic", marks=pytest.mark.slow)])
+@pytest.mark.slow  # that an interrupt checkpoints is in test_pool.py
+@pytest.mark.parametrize("launcher", ["local", "basic"])
 def test_ctrl_c_ends_a_sweep_with_one_line(tmp_path: Path, launcher: str) -> None:
     long = [*TINY, "trainer.steps=1000000", "trainer.eval_every=1000000", f"hydra/launcher={launcher}", "study=long"]
     command = [sys.executable, "-m", "run", *long]

@@ -45,6 +45,7 @@ def when_training(sweep: Sweep, act: Callable[[int], None]) -> threading.Thread:
     return thread
 
 
+@pytest.mark.slow
 def test_pool_and_this_process_train_the_same_bits(tiny: Make, tmp_path: Path) -> None:
     sweep = Sweep.prepare([tiny("plain"), tiny("residual")])
     outcomes = run_pool(sweep, 2)

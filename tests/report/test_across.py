@@ -1,6 +1,7 @@
 """Several settings or studies in one report: --with, the figures that lay them side by side, and what is said of it."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,16 @@ from plainres.report.build import ReportResult, build_report
 RATES, DEPTHS, SEEDS = (0.01, 0.03, 0.1), (10, 50), (0, 1, 2, 100, 101)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _only_figures_across() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("plainres.report.build.paper_figures", lambda tables: [])
+        yield
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A study at one learning rate, and one at three."""
+    """A study at one learning rate, and one at three; their reports have the figures across settings alone."""
     where = tmp_path_factory.mktemp("across")
     own = FakeStudy(depths=DEPTHS, seeds=(0, 1, 2), steps=60, probes=False).write(where, "depth")
     rates = FakeStudy(depths=DEPTHS, seeds=SEEDS, lrs=RATES, steps=60, probes=False).write(where, "rates")
