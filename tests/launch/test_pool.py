@@ -75,7 +75,7 @@ def test_a_killed_worker_costs_only_its_own_job(tiny: Make) -> None:
     assert folder.status() is Status.FAILED and not folder.read_progress()
 
 
-@pytest.mark.parametrize(("fail_fast", "started"), [(False, 3), (True, 1)])
+@pytest.mark.parametrize(("fail_fast", "started"), [(False, 3), pytest.param(True, 1, marks=pytest.mark.slow)])
 def test_a_failed_run_stops_the_others_only_when_asked(tiny: Make, fail_fast: bool, started: int) -> None:
     confs = [tiny(depth=8), tiny(depth=6), tiny(depth=4)]  # the longest runs first
     for conf in confs:
