@@ -29,7 +29,7 @@ def outcome(name: str, status: Status, skipped: bool = False, message: str = "")
 def test_plain_lines_count_and_name(tiny: Make) -> None:
     study, specs = prepare([tiny("plain"), tiny("residual"), tiny(seed=1), tiny(seed=2)])
     sweep = FakeSweep(False, study)
-    with make_view(sweep, specs, 2) as view:  # type: ignore[arg-type]
+    with make_view(sweep, specs, 2) as view:  # type: ignore[arg-type]  # a stand-in sweep
         assert isinstance(view, PlainView)
         view.finished(outcome(specs[0].name, Status.COMPLETE))
         view.finished(outcome(specs[1].name, Status.DIVERGED))
@@ -45,7 +45,7 @@ def test_plain_lines_count_and_name(tiny: Make) -> None:
 def test_live_table_shows_step_loss_and_error(tiny: Make) -> None:
     study, specs = prepare([tiny("plain"), tiny("residual")])
     sweep = FakeSweep(True, study)
-    with make_view(sweep, specs, 2) as view:  # type: ignore[arg-type]
+    with make_view(sweep, specs, 2) as view:  # type: ignore[arg-type]  # a stand-in sweep
         assert isinstance(view, LiveView)
         view.update({specs[0].name: {"step": 3, "steps": 12, "loss": 2.25, "train_error": 0.5}})
     text = sweep.text.getvalue()
@@ -57,7 +57,7 @@ def test_a_job_at_chance_level_is_warned_of(tiny: Make, terminal: bool) -> None:
     study, specs = prepare([tiny("plain"), tiny("residual")])
     study.run_folder(specs[0].name).update(data={"num_classes": 10})
     sweep = FakeSweep(terminal, study)
-    with make_view(sweep, specs, 2) as view:  # type: ignore[arg-type]
+    with make_view(sweep, specs, 2) as view:  # type: ignore[arg-type]  # a stand-in sweep
         for step in (0, 6, 9):
             if isinstance(view, LiveView):
                 view._drawn = 0.0

@@ -9,8 +9,9 @@ import numpy as np
 from plainres.analysis.cells import COLUMNS, Cells
 from plainres.analysis.claims import Claim, all_of, claim, effect_words, not_tested
 from plainres.analysis.commands import beside, enough_seeds, run_command
-from plainres.analysis.compare import Comparison, compare
+from plainres.analysis.compare import LOSS_RESOLUTION, Comparison, compare
 from plainres.analysis.evidence_errors import Make, made
+from plainres.analysis.evidence_tuning import FREE
 from plainres.analysis.near_identity import chance_loss, starts
 from plainres.analysis.pool import Pool
 from plainres.analysis.results import grouped
@@ -20,8 +21,6 @@ from plainres.analysis.stats import MAX_N
 if TYPE_CHECKING:
     import pandas as pd
 
-FREE = ["depth", "connection", "seed", "optimizer.lr"]
-LOSS_RESOLUTION = 1e-6  # decades
 ON_FLOOR = 1.0  # percentage points: an arm that trains to less than that leaves nothing to improve
 
 

@@ -45,6 +45,7 @@ def error_against(table: "pd.DataFrame", label: str) -> Drawn:
     depths = [int(depth) for depth in varied.index[varied]][-MOST_PANELS:]
     if not depths:
         raise NothingToDraw(f"no depth has runs at more than one {label}")
+    table = table[table["depth"].isin(depths)]
     styles = arm_styles(arms)
     with styled():
         handles = _handles(styles, diverged=bool(table["diverged"].any()), chosen=bool(table["chosen"].any()))

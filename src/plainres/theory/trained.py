@@ -135,4 +135,4 @@ def restored(default: C, values: dict[str, Any]) -> C:
         elif isinstance(now, StrEnum):
             value = type(now)(value)
         changes[item.name] = value
-    return replace(default, **changes)  # type: ignore[type-var]
+    return replace(default, **changes)  # type: ignore[type-var]  # as above
