@@ -258,7 +258,12 @@ def test_not_cured_by_an_arm_that_is_no_better_or_rises_itself(world: World) -> 
 
 
 def test_a_connection_that_gets_better_with_depth_is_a_cure(world: World) -> None:
-    assert find(world(CURED | {("residual", 4): GOOD + 0.2}), "cured").status is S
+    found = find(world(CURED | {("residual", 4): GOOD + 0.2}), "cured")
+    assert found.status is S and "or falls, at depth 8, 16." in found.sentence
+    assert not any(c.equivalent for c in found.comparisons)
+    equal = find(world(), "cured")
+    assert [c.equivalent for c in equal.comparisons] == [False, True, True]
+    assert equal.sentence.endswith("equal within the margin at every depth.")
 
 
 def test_cured_undecided_and_not_tested(world: World) -> None:

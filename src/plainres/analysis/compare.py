@@ -13,6 +13,7 @@ from plainres.analysis.rules import DECADES, FAMILY_ERROR_RATE, FLOOR_MARGIN, MI
 from plainres.analysis.stats import SAME, Flag, count_p, estimate, holm, needed_n, p_value
 
 LOSS_RESOLUTION = 1e-6  # decades: losses are float32
+SUPPORTED = ClaimStatus.SUPPORTED
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,11 @@ class Comparison:
     values: Mapping[str, float]
     run_ids: tuple[str, ...]
     num_diverged: int
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether the whole interval lies inside ± margin: the two are equal for the purpose of the claim."""
+        return self.low is not None and decide(Direction.WITHIN, self.low, self.high, self.margin) is SUPPORTED
 
 
 def compare(

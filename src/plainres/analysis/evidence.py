@@ -15,7 +15,8 @@ from plainres.analysis.conclusion import Conclusion, conclude
 from plainres.analysis.declared import Declaration
 from plainres.analysis.evidence_budget import not_budget
 from plainres.analysis.evidence_construction import solution_exists
-from plainres.analysis.evidence_errors import cured, degradation, not_overfitting, not_statistics
+from plainres.analysis.evidence_cured import cured
+from plainres.analysis.evidence_errors import degradation, not_overfitting, not_statistics
 from plainres.analysis.evidence_identity import near_identity
 from plainres.analysis.evidence_inside import scales, signal
 from plainres.analysis.evidence_tuning import not_tuning

@@ -20,7 +20,8 @@ class Direction(StrEnum):
     """Which intervals support a statement. In each case a whole interval decides, and else the runs do not.
 
     ABOVE    superiority: supported above the margin, contradicted at or below it
-    NO_RISE  absence of a rise: supported at or below the margin (a fall is no rise), contradicted above it
+    NO_RISE  absence of a rise: supported at or below the margin, contradicted above it. Inside ± margin it is an
+             equivalence; an interval that goes on below −margin allows a fall as well, which is no rise either
     WITHIN   equivalence: supported inside ± margin, contradicted outside on one side
     COUNT    every item counted must pass; nothing is estimated
     """

@@ -10,7 +10,7 @@ from plainres.analysis.claims import Claim
 from plainres.analysis.compare import Comparison
 from plainres.analysis.conclusion import VERDICTS, Conclusion, where
 from plainres.analysis.load import LoadedStudy
-from plainres.analysis.rules import RULES, ClaimStatus
+from plainres.analysis.rules import RULES, ClaimStatus, Direction
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.analysis.stats import Flag
 from plainres.store import FINISHED, Status
@@ -182,7 +182,13 @@ def _comparison(c: Comparison) -> dict[str, Any]:
         kept.pop(name)
     reason = _flag_words(c.flag) if c.low is None else ""
     why = "" if c.p is not None else reason or "no spread: there is no t statistic"
-    return kept | {"flag": str(c.flag), "null_reason": reason, "p_null_reason": why}
+    absence = c.direction in (Direction.NO_RISE, Direction.WITHIN)
+    return kept | {
+        "equivalent": c.equivalent if absence else None,
+        "flag": str(c.flag),
+        "null_reason": reason,
+        "p_null_reason": why,
+    }
 
 
 def provenance(result: "ReportResult") -> dict[str, Any]:
