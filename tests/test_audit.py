@@ -214,7 +214,8 @@ def test_a_difference_beside_a_declared_one_is_still_caught(arms):
 def test_operations_come_from_a_forward_pass_with_shapes_and_settings(make_conf):
     conf = make_conf("residual", {"model.name": "cnn", "depth": 4, "model.width": 5})
     network = build(conf.model, conf.connection, conf.depth, (2, 7, 6), 3)
-    shared, connection = record_operations(network, 11, (2, 7, 6))
+    found = record_operations(network, 11, (2, 7, 6))
+    shared, connection = found.shared, found.connection
     convolutions = [op for op in shared if "convolution" in op]
     assert len(convolutions) == 3
     assert "float32[11, 2, 7, 6], float32[5, 2, 3, 3]" in convolutions[0] and "[1, 1]" in convolutions[0]
@@ -228,7 +229,7 @@ def test_names_do_not_hide_what_is_computed():
         def forward(self, x):
             return torch.tanh(x)
 
-    shared, _ = record_operations(ReLU(), 2, (3,))
+    shared = record_operations(ReLU(), 2, (3,)).shared
     assert len(shared) == 1 and shared[0].startswith("tanh")
 
 

@@ -38,6 +38,7 @@ def test_a_complete_run_leaves_a_record_that_says_everything(execute, short, stu
     assert record["data"]["num_train"] == 1437 and record["study"] == study.name
     assert record["environment"]["code_hash"] == environment.code_hash()
     assert record["num_parameters"] == 64 * 6 + 4 * 36 + 5 * 12 + 70
+    assert record["forward_flops"] == 2 * (64 * 6 + 4 * 36 + 6 * 10)  # matrix products of one example
     assert len(record["response_labels"]) == len(record["layout"]["layer"]) == 6
     assert {p.name for p in folder.path.iterdir()} == {
         ".lock", "run.json", "checkpoint.pt", "steps.parquet", "layers.parquet",

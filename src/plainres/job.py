@@ -26,6 +26,7 @@ from plainres.pair import RunSpec
 from plainres.rows import compact, drop_lines
 from plainres.schema import plain_values
 from plainres.seeding import set_determinism
+from plainres.signature import forward_flops
 from plainres.source import finished_source
 from plainres.store import FINISHED, RunFolder, Status, Study
 from plainres.tracking import open_tracker
@@ -140,6 +141,7 @@ def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable
             layout=probe.layout,
             response_labels=probe.response_labels,
             num_parameters=num_parameters,
+            forward_flops=forward_flops(conf, data),
         )
         diverged = training.run()
         seconds = training.finish(complete=diverged is None)

@@ -7,6 +7,7 @@ The operations are those of a forward pass, recorded on the meta device and spli
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -95,6 +96,7 @@ class _Recorder(TorchDispatchMode):
         self.connection_depth = 0
         self.shared: list[str] = []
         self.connection: list[str] = []
+        self.flops = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -102,6 +104,8 @@ class _Recorder(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         line = f"{func.__name__}({', '.join(map(_describe, [*args, *(kwargs or {}).values()]))})"
         (self.connection if self.connection_depth else self.shared).append(line)
+        if count := flop_counters().get(getattr(func, "_overloadpacket", None)):
+            self.flops += int(count(*args, **(kwargs or {}), out_val=out))
         return out
 
 
@@ -113,12 +117,32 @@ def _describe(value: Any) -> str:
     return repr(value)
 
 
-def record_operations(network: nn.Module, batch: int, input_shape: Sequence[int]) -> tuple[list[str], list[str]]:
-    """Operations of a forward pass in training mode on the meta device.
+@cache
+def flop_counters() -> dict[Any, Any]:
+    """torch's formulas for the operations that multiply matrices; imported late, because it brings triton."""
+    from torch.utils.flop_counter import flop_registry
 
-    Returns:
-        those of stem, branches, post and head; those of the connections.
+    return flop_registry
+
+
+@dataclass(frozen=True)
+class Operations:
+    """What a forward pass in training mode does.
+
+    Attributes:
+        shared: operations of stem, branches, post and head, in order.
+        connection: those of the connections.
+        flops: floating-point operations of its matrix products and convolutions (all else is not counted; a
+            multiplication with its addition counts as two), for the whole batch.
     """
+
+    shared: list[str]
+    connection: list[str]
+    flops: int
+
+
+def record_operations(network: nn.Module, batch: int, input_shape: Sequence[int]) -> Operations:
+    """Run a forward pass on the meta device and write down what it does."""
     recorder = _Recorder()
 
     def enter(module: nn.Module, args: Any) -> None:
@@ -135,12 +159,10 @@ def record_operations(network: nn.Module, batch: int, input_shape: Sequence[int]
         network(x)
     for handle in handles:
         handle.remove()
-    return recorder.shared, recorder.connection
+    return Operations(recorder.shared, recorder.connection, recorder.flops)
 
 
-def sign(
-    conf: RunConf, network: Network, data: Dataset, recorded: tuple[list[str], list[str]] | None = None
-) -> Signature:
+def sign(conf: RunConf, network: Network, data: Dataset, recorded: Operations | None = None) -> Signature:
     """Signature of an arm.
 
     Args:
@@ -150,14 +172,14 @@ def sign(
         recorded: its operations, where ``record_operations`` has been asked before.
     """
     rules = rules_of(conf)
-    operations, connection = recorded or record_operations(network, conf.trainer.batch, data.input_shape)
+    recorded = recorded or record_operations(network, conf.trainer.batch, data.input_shape)
     return Signature(
         draws=Draws(network, conf.model, rules, conf.seed).hashes(),
         sizes={name: p.numel() for name, p in network.named_parameters()},
         connection_parameters=tuple(network.connection_parameters()),
         order=Batches(conf.seed, data.num_train, conf.trainer.batch).digest(conf.trainer.steps),
-        operations=tuple(operations),
-        connection_operations=tuple(dict.fromkeys(connection)),
+        operations=tuple(recorded.shared),
+        connection_operations=tuple(dict.fromkeys(recorded.connection)),
         declared=(*rules.declared(), *boundary_words(conf, network), *start_words(conf)),
         settings={k: v for k, v in identity_fields(conf).items() if not k.startswith("connection.")},
     )
@@ -196,13 +218,24 @@ def _kind(shortcut: nn.Module | None) -> str:
 def arm_signature(conf: RunConf, data: Dataset) -> Signature:
     """Signature of the arm that these settings describe."""
     network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
+    return sign(conf, network, data, _operations(conf, data, network))
+
+
+def forward_flops(conf: RunConf, data: Dataset) -> int:
+    """``Operations.flops`` of the arm that these settings describe, for one example. A training step costs about
+    three times as much: the backward pass has two matrix products for each of the forward pass's."""
+    return _operations(conf, data).flops // conf.trainer.batch
+
+
+def _operations(conf: RunConf, data: Dataset, network: Network | None = None) -> Operations:
     # Operations depend on neither seed nor data: a warm worker records them once for all seeds of a cell.
     parts = (plain_values(conf.model), plain_values(conf.connection), conf.depth, conf.trainer.batch)
     key = repr((parts, data.input_shape, data.num_classes))
     if key not in _recorded:
+        network = network or build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
         check_additions(network, conf.trainer.batch, data.input_shape)
         _recorded[key] = record_operations(network, conf.trainer.batch, data.input_shape)
-    return sign(conf, network, data, _recorded[key])
+    return _recorded[key]
 
 
-_recorded: dict[str, tuple[list[str], list[str]]] = {}
+_recorded: dict[str, Operations] = {}

@@ -109,7 +109,7 @@ def setting_names() -> list[str]:
 
 
 def _columns() -> list[str]:
-    own = ["run_id", "pair_id", "name", "folder", "status", "depth", "seed", "model", "num_parameters"]
+    own = ["run_id", "pair_id", "name", "folder", "status", "depth", "seed", "model", "num_parameters", "forward_flops"]
     own += [f"final_{name}" for name in FINAL] + ["last_finite_step", "last_finite_train_error"]
     own += ["diverged_step", "diverged_where", "diverged_layer", "error", "traceback"]
     own += [*[f"construction_{name}" for name in CONSTRUCTION], OUTCOME]
@@ -129,7 +129,7 @@ def _row(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
     return (
         identity
         | recorded
-        | {key: record.get(key) for key in ("run_id", "pair_id", "name", "status", "num_parameters")}
+        | {key: record.get(key) for key in ("run_id", "pair_id", "name", "status", "num_parameters", "forward_flops")}
         | {key: record.get(key) for key in ("peak_memory_mib", "started", "finished")}
         | {"folder": folder.name, "model": identity["model.name"]}
         | {f"final_{name}": _part(record, "final").get(name) for name in FINAL}
