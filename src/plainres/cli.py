@@ -1,4 +1,4 @@
-"""`plainres status|report|describe|lesion|shattering`: look at a study, or at networks before and after training.
+"""`plainres status|report|compare|describe|lesion|shattering`: look at studies and networks.
 
 Only the last three import torch, and only when they are called.
 """
@@ -41,6 +41,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     what = "further studies whose runs test claims about this one (budget, learning rate, initial scales, construction)"
     report.add_argument("--with", dest="beside", metavar="DIR", nargs="+", action="extend", default=[], help=what)
+    text = "several studies on one page, aligned by depth and connection"
+    compare = commands.add_parser("compare", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    compare.add_argument("studies", metavar="DIR", nargs="+", help="two or more studies' folders")
+    what = "where to write the page (default: compare-NAME-NAME.html beside the first study)"
+    compare.add_argument("--out", metavar="FILE", help=what)
+    compare.set_defaults(command=_compare)
     text = "print a network, its connection and the audit of its pair, without training"
     describe = commands.add_parser("describe", help=text, description=f"{text[0].upper()}{text[1:]}.")
     what = "settings as for python -m run: model=cnn connection=highway depth=20"
@@ -82,6 +88,12 @@ def _report(arguments: argparse.Namespace) -> None:
     from plainres.report.terminal import print_report
 
     print_report(build_report(arguments.study, _say, arguments.beside))
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    from plainres.report.compare import compare, print_comparison
+
+    print_comparison(*compare(arguments.studies, arguments.out, _say))
 
 
 def _describe(arguments: argparse.Namespace) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from fake_study import FakeStudy
 from plainres.cli import main
-from plainres.report.build import ReportResult, build_report
+from plainres.report.build import build_report
+from plainres.report.examine import ReportResult
 
 RATES, DEPTHS, SEEDS = (0.01, 0.03, 0.1), (10, 50), (0, 1, 2, 100, 101)
 

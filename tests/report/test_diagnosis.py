@@ -9,8 +9,9 @@ import pytest
 
 from fake_study import FakeStudy
 from plainres.analysis.diagnosis_rules import RULES
-from plainres.report.build import ReportResult, build_report
+from plainres.report.build import build_report
 from plainres.report.diagnosis import diagnosis_lines, rule_table
+from plainres.report.examine import ReportResult
 from plainres.rows import read_lines
 from plainres.store import Status, Study
 

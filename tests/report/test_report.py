@@ -16,12 +16,13 @@ from plainres.errors import UserError
 from plainres.figures.paper import FIGURES
 from plainres.pair import match
 from plainres.report.across import slug
-from plainres.report.build import ReportResult, build_report
+from plainres.report.build import build_report
+from plainres.report.examine import ReportResult
 from plainres.report.terminal import make_console, print_report
 from plainres.store import Status
 
 TEXTS = {f"{name}.{kind}" for name in ("evidence", "diagnosis") for kind in ("md", "json")}
-FILES = {"degradation.csv", "runs.csv", "audit.csv", "summary.md", "figures"} | TEXTS
+FILES = {"degradation.csv", "runs.csv", "audit.csv", "summary.md", "index.html", "figures"} | TEXTS
 SMALL = FakeStudy(depths=(4, 8), seeds=(0, 1), steps=60, probes=False)
 
 

@@ -1,5 +1,6 @@
 """Training curves: every seed, and the mean over seeds where at least two of them have a value."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,17 +17,24 @@ MEAN = "mean"
 DIVERGED, UNFINISHED = "diverged", "unfinished"
 
 
-def curves(loaded: LoadedStudy, runs: "pd.DataFrame") -> tuple["pd.DataFrame", list[str]]:
+def curves(
+    loaded: LoadedStudy, runs: "pd.DataFrame", metrics: Sequence[str] = METRICS
+) -> tuple["pd.DataFrame", list[str]]:
     """Evaluated errors over steps.
+
+    Args:
+        loaded: the study.
+        runs: those of one setting.
+        metrics: of the rows of evaluations.
 
     Returns:
         One row per connection, depth, metric, series and step. ``series`` is a seed as text, or ``mean`` (over
-        ``n`` ≥ 2 seeds). ``value`` is a fraction. ``stopped`` says why a seed ends before its budget, on its last
-        row: ``diverged`` or ``unfinished``; else empty. And the problems met while reading.
+        ``n`` ≥ 2 seeds). ``value`` is a fraction (or a loss, in nats). ``stopped`` says why a seed ends before its
+        budget, on its last row: ``diverged`` or ``unfinished``; else empty. And the problems met while reading.
     """
     import pandas as pd
 
-    rows, problems = load_steps(loaded, runs, "eval", METRICS)
+    rows, problems = load_steps(loaded, runs, "eval", metrics)
     rows = rows.dropna(subset="value")
     keys = ["connection", "depth", "metric"]
     seeds = rows.assign(series=rows["seed"].astype(str), n=1)

@@ -63,10 +63,13 @@ class Inside:
         """Rows of a metric at each run's last probed step with at least ``SLOW`` of the peak learning rate."""
         return self._at(metric, self.last_moving)
 
+    def rows(self, scope: str, metric: str) -> "pd.DataFrame":
+        """Rows of a metric at the probe steps read (``profiles.map_steps``)."""
+        return self._layers[(self._layers["metric"] == metric) & (self._layers["scope"] == scope)]
+
     def by_run(self, scope: str, metric: str) -> "dict[str, pd.DataFrame]":
-        """Rows of a metric at the probe steps read (``profiles.map_steps``), by run_id."""
-        rows = self._layers[(self._layers["metric"] == metric) & (self._layers["scope"] == scope)]
-        return {str(run_id): run for run_id, run in rows.groupby("run_id", observed=True)}
+        """``rows``, by run_id."""
+        return {str(run_id): run for run_id, run in self.rows(scope, metric).groupby("run_id", observed=True)}
 
     def _at(self, metric: str, steps: dict[str, int]) -> "pd.DataFrame":
         rows = self._layers[self._layers["metric"] == metric]

@@ -44,13 +44,17 @@ def needed_steps(probed: list[int], budget: int) -> set[int]:
 
 
 def map_steps(probed: list[int]) -> list[int]:
-    """At most ``MAP_STEPS`` of the probe steps, spaced evenly on the map's axis; first and last are kept."""
-    if len(probed) <= MAP_STEPS:
-        return probed
-    axis = np.log1p(np.array(probed, dtype=float))
-    marks = np.linspace(axis[0], axis[-1], MAP_STEPS)
-    nearest = {probed[int(np.argmin(np.abs(axis - mark)))] for mark in marks}
-    return sorted(nearest)
+    """At most ``MAP_STEPS`` of the probe steps (``spread``)."""
+    return spread(probed, MAP_STEPS)
+
+
+def spread(steps: list[int], most: int) -> list[int]:
+    """At most ``most`` of the steps, spaced evenly in log(1 + step); first and last are kept."""
+    if len(steps) <= most:
+        return steps
+    axis = np.log1p(np.array(steps, dtype=float))
+    marks = np.linspace(axis[0], axis[-1], most)
+    return sorted({steps[int(np.argmin(np.abs(axis - mark)))] for mark in marks})
 
 
 def profiles(

@@ -67,12 +67,14 @@ class Rule:
     """One claim.
 
     Attributes:
+        title: the claim in a few words, for tables.
         statement: the claim in words.
         parts: its comparisons by name; all parts must be supported (degradation: at one depth at least).
         rests_on: the rows of a study that decide it.
         command: what tests it, for the default networks; a claim names the one for its own study.
     """
 
+    title: str
     statement: str
     parts: dict[str, Part]
     rests_on: str
@@ -81,22 +83,26 @@ class Rule:
 
 RULES: dict[str, Rule] = {
     "comparable": Rule(
+        "The pairs are matched",
         "The networks that are compared differ in nothing but the connection and what it declares, had equal budgets, "
         "and every planned run ended (complete or diverged).",
         {"pairs": Part("matched pairs without an undeclared difference", ITEMS, 1.0, Direction.COUNT)},
         "audit of each pair, status of each run",
     ),
     "degradation": Rule(
+        "Plain networks train worse with depth",
         "In the plain arm training error rises with depth.",
         {"rise": Part("training error at this depth − at the shallowest", POINTS, 1.0, Direction.ABOVE, floor=True)},
         "final train_error (train_loss) of plain runs, paired by seed",
     ),
     "not_overfitting": Rule(
+        "It is training error, not overfitting",
         "What rises with depth is the training error itself, more than the gap between validation and training error.",
         {"rise": Part("rise of training error − rise of (validation − training error)", POINTS, 1.0, Direction.ABOVE)},
         "final train_error and val_error of plain runs, paired by seed",
     ),
     "cured": Rule(
+        "The connection cures it",
         "Where plain networks degrade, those with the connection have a lower training error, and theirs does not "
         "itself rise with depth.",
         {
@@ -112,6 +118,7 @@ RULES: dict[str, Rule] = {
         "final train_error (train_loss) of both arms, paired by seed",
     ),
     "not_statistics": Rule(
+        "No artefact of batch statistics",
         "Rise and gap are there as well with the statistics of a batch in the norm layers and in the error seen while "
         "training: they are no fault of batch norm's running averages.",
         {
@@ -121,12 +128,14 @@ RULES: dict[str, Rule] = {
         "final train_error_batchstats and train_error_running",
     ),
     "not_budget": Rule(
+        "Not only slower training",
         "The gap is not only slower training: it is there at a larger budget too.",
         {"gap": Part("error of plain − of the connection, longer runs", POINTS, 1.0, Direction.ABOVE, floor=True)},
         "final train_error (train_loss) of runs with at least 2 × the steps, each with a schedule of its own",
         "python -m run +sweep=budget",
     ),
     "not_tuning": Rule(
+        "Not one learning rate's",
         "The gap is not one learning rate's: it is there at each arm's own best learning rate too.",
         {
             "gap": Part(
@@ -141,6 +150,7 @@ RULES: dict[str, Rule] = {
         "python -m run +sweep=learning_rate",
     ),
     "signal": Rule(
+        "Early layers get their signal back",
         "In the deepest networks early layers get a usable training signal again: with the connection its ratio of "
         "early to late layers stays nearer to that of the shallowest networks than in the plain arm.",
         {
@@ -155,6 +165,7 @@ RULES: dict[str, Rule] = {
         "peak learning rate",
     ),
     "scales": Rule(
+        "Branch and trunk stay comparable",
         "Branch and trunk stay of comparable size and nothing overflows: neither path swamps the other.",
         {
             "largest ratio": Part("log10 of the largest branch ratio over blocks", DECADES, 2.0, Direction.WITHIN),
@@ -166,6 +177,7 @@ RULES: dict[str, Rule] = {
         "status of the runs",
     ),
     "near_identity": Rule(
+        "Starting near the identity helps",
         "Starting near the identity helps: initial scales of the branch move early stability and training loss in the "
         "same direction.",
         {
@@ -183,6 +195,7 @@ RULES: dict[str, Rule] = {
         "python -m run +sweep=init_ablation",
     ),
     "solution_exists": Rule(
+        "The deep plain solution exists",
         "The deep plain network can represent what the shallow one has learned.",
         {"error": Part("training error of the constructed network − of its source", POINTS, 0.1, Direction.WITHIN)},
         "deep plain networks built from trained shallow ones by inserting identity blocks",

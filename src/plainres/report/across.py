@@ -13,7 +13,7 @@ from plainres.figures.across import error_against, near_identity, settings
 from plainres.figures.save import Drawn, NothingToDraw, save
 
 if TYPE_CHECKING:
-    from plainres.report.build import ReportResult
+    from plainres.report.examine import ReportResult
 
 ACROSS = ("error_by_learning_rate", "error_by_steps", "near_identity", "settings")
 

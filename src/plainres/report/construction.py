@@ -10,7 +10,7 @@ from plainres.figures.save import NothingToDraw, csv_bytes, save
 from plainres.store import write_atomic
 
 if TYPE_CHECKING:
-    from plainres.report.build import ReportResult
+    from plainres.report.examine import ReportResult
 
 
 def write_construction(result: "ReportResult") -> None:

@@ -10,7 +10,7 @@ from plainres.analysis.diagnosis_words import about, headline, limit_text, netwo
 from plainres.store import FINISHED, write_atomic, write_json
 
 if TYPE_CHECKING:
-    from plainres.report.build import ReportResult
+    from plainres.report.examine import ReportResult
 
 FORMAT = 1
 MANY_RUNS = 5  # more names than that are counted

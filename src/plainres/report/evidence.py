@@ -16,7 +16,7 @@ from plainres.analysis.stats import Flag
 from plainres.store import FINISHED, Status
 
 if TYPE_CHECKING:
-    from plainres.report.build import ReportResult
+    from plainres.report.examine import ReportResult
 
 FORMAT = 1
 MADE = {"code_hashes": "version of the code", "hardware": "kind of machine"}

@@ -11,7 +11,7 @@ from plainres.report.evidence import limits, provenance, verdict_sentences
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from plainres.report.build import ReportResult
+    from plainres.report.examine import ReportResult
 
 WORDS = {
     ClaimStatus.SUPPORTED: "supported",

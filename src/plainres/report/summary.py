@@ -14,7 +14,7 @@ from plainres.report.numbers import Row, difference_text, error_text, seconds_li
 if TYPE_CHECKING:
     import pandas as pd
 
-    from plainres.report.build import ReportResult
+    from plainres.report.examine import ReportResult
 
 COLUMNS = (
     "depth",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from plainres.report.build import ReportResult
+    from plainres.report.examine import ReportResult
 
 GAP = "gap, points (pairs)"
 WIDTH = 100  # of plain output, when there is no terminal to ask
@@ -35,16 +35,17 @@ def print_report(result: "ReportResult", console: "Console | None" = None) -> No
     """Print the result of a study: one table per setting and arm, then onsets, counts, problems and paths."""
     console = console or make_console()
     for table in result_tables(result):
-        _print_wide(console, table)
+        print_wide(console, table)
     for line in evidence_lines(result):
         console.print(line, markup=False, soft_wrap=True)
     if result.verdict.table["n"].sum():
-        _print_wide(console, evidence_table(result))
+        print_wide(console, evidence_table(result))
     for line in closing_lines(result):
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _print_wide(console: "Console", table: "Table") -> None:
+def print_wide(console: "Console", table: "Table") -> None:
+    """Print a table whole, however narrow a file or a pipe says it is."""
     from rich.measure import Measurement
 
     if not console.is_terminal:  # a file or a pipe has no edge to wrap at
@@ -146,6 +147,7 @@ def closing_lines(result: "ReportResult") -> list[str]:
         "diagnosis.md, diagnosis.json"
     )
     lines.append(f"figures: {result.folder}/figures ({len(result.figures)} as PDF, PNG and CSV)")
+    lines.append(f"page:    {result.folder}/index.html (opens offline in a browser)")
     lines.append(seconds_line(runs, result.seconds))
     return lines
 
