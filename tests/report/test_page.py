@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 
 import pandas as pd
@@ -92,6 +93,24 @@ def test_the_page_holds_evidence_json(built: Built) -> None:
     assert page.data["evidence-data"] == [json.loads((built.study / "report" / "evidence.json").read_text())]
     claims = [a["data-claim"] for a in page.all("li") if "data-claim" in a]
     assert claims == [c["id"] for c in page.data["evidence-data"][0]["claims"]]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("theme", [":root {", ':root[data-theme="dark"] {'])
+def test_texts_stand_out_from_what_is_behind_them(theme: str) -> None:
+    """WCAG 2.2: at least 4.5 to 1 for text."""
+    css = (files("plainres.report.page") / "assets" / "page.css").read_text()
+    colours = dict(re.findall(r"--([\w-]+): (#\w{6})", css.split(theme)[1].split("}")[0]))
+    pairs = [(ink, paper) for ink in ("ink", "muted", "accent") for paper in ("paper", "card")]
+    for ink, paper in [*pairs, *[(name, f"{name}-bg") for name in ("good", "bad", "open", "none")]]:
+        light, dark = sorted((luminance(colours[name]) for name in (ink, paper)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (ink, paper)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of sRGB, as WCAG defines it."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def test_the_same_runs_give_the_same_page(built: Built) -> None:

@@ -84,9 +84,12 @@ def test_toggles_change_what_is_drawn(tab: Tab) -> None:
     tab.page.locator('.chip[data-filter="connection"][data-value="residual"]').click()
     plain = tab.traces("curves")
     assert 0 < len(plain) < len(fewer) and len({t["line"]["color"] for t in plain if t["line"]}) == 1
-    tab.page.locator('[data-panel="curves"] [data-control="seeds"]').uncheck()
+    seeds = tab.page.locator('[data-panel="curves"] [data-control="seeds"]')
+    seeds.select_option("2")
+    (one,) = tab.traces("curves")
+    seeds.select_option("mean")
     (mean,) = tab.traces("curves")
-    assert mean["line"]["width"] > 2
+    assert mean["line"]["width"] > 2 > one["line"]["width"] and mean["y"] != one["y"]
     tab.page.locator('[data-panel="curves"] [data-control="x"]').select_option("epochs")
     assert tab.traces("curves")[0]["x"] != mean["x"]
     tab.page.locator('[data-panel="curves"] [data-control="metric"]').select_option("train_loss")

@@ -7,7 +7,7 @@ function constructionCurves() {
 }
 
 function drawConstruction(state, width) {
-  const all = constructionCurves().filter((curve) => shown.sources.has(curve.source) && shown.depths.has(curve.depth) && (state.seeds || curve.seed === null || !hasMean(curve, "train_error")));
+  const all = constructionCurves().filter((curve) => shown.sources.has(curve.source) && shown.depths.has(curve.depth) && seedShown(curve, "train_error", state.seeds));
   if (all.length === 0) return nothing("No run that is shown was built from a trained one.");
   const keyOf = (curve) => groupWords(curve, `depth ${curve.depth}`);
   const keys = unique(all.map(keyOf));

@@ -46,7 +46,7 @@ function drawCurves(state, width) {
   const rows = [];
   for (const curve of all) {
     const mean = curve.seed === null;
-    if (!mean && !state.seeds && hasMean(curve, metric)) continue;
+    if (!seedShown(curve, metric, state.seeds)) continue;
     traces.push(...curveTraces(curve, metric, state, value, axes[keys.indexOf(keyOf(curve))]));
     curve.metrics[metric][0].forEach((step, i) => rows.push([DATA.sources[curve.source].label, curve.connection, curve.depth, mean ? "mean" : curve.seed, step, curve.metrics[metric][1][i]]));
   }
@@ -54,6 +54,18 @@ function drawCurves(state, width) {
   const compute = state.x === "flops" ? " Compute: matrix products and convolutions of three forward passes per update." : "";
   const note = `${isLoss(metric) || state.scale === "linear" ? "" : "The error axis is a square root. "}${lossFloor}${compute}`;
   return { traces, layout, legend: cellLegend(all, state.by), rows: { columns: ["setting", "connection", "depth", "seed", "step", metric], rows }, note };
+}
+
+// "all": each seed and the mean; "mean": the mean alone, or what there is; else one seed.
+function seedShown(curve, metric, seeds) {
+  if (seeds === "all") return true;
+  if (seeds === "mean") return curve.seed === null || !hasMean(curve, metric);
+  return String(curve.seed) === seeds;
+}
+
+function seedControl() {
+  const seeds = unique(DATA.curves.map((curve) => curve.seed)).filter((seed) => seed !== null).sort((a, b) => a - b);
+  return { type: "select", key: "seeds", label: "seeds", options: [["all", "each, and their mean"], ["mean", "mean only"], ...seeds.map((seed) => [String(seed), `seed ${seed}`])] };
 }
 
 const groupWords = (row, words) => (DATA.sources.length > 1 ? `${DATA.sources[row.source].label}${words ? ": " + words : ""}` : words);
@@ -95,6 +107,6 @@ function curveControls() {
     { type: "select", key: "x", label: "against", options: [["steps", "updates"], ["epochs", "epochs"], ["flops", counted ? "training compute" : "compute (not recorded)", !counted]] },
     { type: "select", key: "by", label: "panels", options: [["connection", "by connection"], ["depth", "by depth"], ["none", "all in one"]] },
     { type: "select", key: "scale", label: "error axis", options: [["root", "square root"], ["linear", "linear"]] },
-    { type: "check", key: "seeds", label: "each seed" },
+    seedControl(),
   ]);
 }

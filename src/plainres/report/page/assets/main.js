@@ -8,7 +8,7 @@ function setTheme(name) {
 function buildPanels() {
   addPanel("degradation", drawDegradation, { scale: "root" });
   panelControls("degradation", [{ type: "select", key: "scale", label: "error axis", options: [["root", "square root"], ["linear", "linear"]] }]);
-  addPanel("curves", drawCurves, { metric: "train_error", x: "steps", by: "connection", scale: "root", seeds: true });
+  addPanel("curves", drawCurves, { metric: "train_error", x: "steps", by: "connection", scale: "root", seeds: "all" });
   curveControls();
   if (Object.keys(DATA.layers).length > 0) {
     const metric = DATA.layers.grad_norm ? "grad_norm" : Object.keys(DATA.layers)[0];
@@ -22,8 +22,8 @@ function buildPanels() {
     chainControls();
   }
   if (DATA.arms.some((arm) => arm.of !== null)) {
-    addPanel("construction", drawConstruction, { seeds: true });
-    panelControls("construction", [{ type: "check", key: "seeds", label: "each seed" }]);
+    addPanel("construction", drawConstruction, { seeds: "all" });
+    panelControls("construction", [seedControl()]);
   }
   if (DATA.across.length > 0) {
     addPanel("across", drawAcross, { chart: "0" });
