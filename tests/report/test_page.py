@@ -13,7 +13,7 @@ import pytest
 
 from fake_study import FakeStudy
 from plainres import cli
-from plainres.analysis.over_time import means, over_time
+from plainres.analysis.over_time import means
 from plainres.analysis.profiles import spread
 from plainres.errors import UserError
 from plainres.report.build import build_report
@@ -156,7 +156,7 @@ def test_short_numbers(value: float | None, expected: float | None) -> None:
 
 def test_steps_that_are_left_out_are_named(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [line for line in thinned([built.result]) if "probe steps" in line]
-    monkeypatch.setattr("plainres.report.examine.over_time", lambda inside: over_time(inside, most_values=700))
+    monkeypatch.setattr("plainres.report.examine.MOST_VALUES", 700)
     few = examine(built.study)
     kept = few.parts[0].over_time
     assert 2 <= kept.kept_steps < kept.num_steps
@@ -165,7 +165,8 @@ def test_steps_that_are_left_out_are_named(built: Built, monkeypatch: pytest.Mon
 
 
 def test_evaluations_that_are_left_out_are_named(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plainres.report.page.data.MOST_EVALUATIONS", 3)
+    monkeypatch.setattr("plainres.report.page.data.MOST_POINTS", 0)
+    monkeypatch.setattr("plainres.report.page.data.LEAST_EVALUATIONS", 3)
     assert [line for line in thinned([built.result]) if "at most 3 of up to" in line]
     data = chart_data([built.result])
     assert max(len(c["metrics"]["train_error"][0]) for c in data["curves"]) == 3

@@ -15,7 +15,7 @@ from plainres.analysis.profiles import spread
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_VALUES = 300_000  # of all metrics, arms and depths together; about 2 MB of text
+MOST_VALUES = 300_000  # of all metrics, arms, depths and settings together; about 2 MB of text
 CELL = ["connection", "depth"]
 
 
@@ -67,7 +67,7 @@ class OverTime:
     kept_steps: int
 
 
-def over_time(inside: Inside, most_values: int = MOST_VALUES) -> OverTime:
+def over_time(inside: Inside, most_values: int) -> OverTime:
     """Every metric of ``QUANTITIES`` over layers and steps.
 
     Args:

@@ -32,7 +32,7 @@ def compare(paths: Sequence[str | Path], out: str | Path | None, echo: Echo) -> 
     twice = _repeated([str(place) for place in places])
     if twice or len(paths) < 2:
         raise UserError(f"compare {twice or paths[0]}: name two or more different studies")
-    results = [examine(path, echo) for path in paths]
+    results = [examine(path, echo, num_studies=len(paths)) for path in paths]
     names = [result.loaded.study.name for result in results]
     if same := _repeated(names):
         raise UserError(f"compare: two studies are called {same}; the page could not tell them apart")

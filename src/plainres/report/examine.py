@@ -21,7 +21,7 @@ from plainres.analysis.inside_values import measured
 from plainres.analysis.load import LoadedStudy, load_study
 from plainres.analysis.near_identity import early_losses
 from plainres.analysis.over_time import METRICS as PAGE
-from plainres.analysis.over_time import over_time
+from plainres.analysis.over_time import MOST_VALUES, over_time
 from plainres.analysis.pool import Pool
 from plainres.analysis.results import usable
 from plainres.figures.paper import METRICS, FigureTables
@@ -74,7 +74,11 @@ class ReportResult:
 
 
 def examine(
-    path: str | Path, echo: Echo = lambda line: None, beside: Sequence[str | Path] = (), draw: "Draw | None" = None
+    path: str | Path,
+    echo: Echo = lambda line: None,
+    beside: Sequence[str | Path] = (),
+    draw: "Draw | None" = None,
+    num_studies: int = 1,
 ) -> ReportResult:
     """Everything that a study says, from its files; nothing is written but by ``draw``.
 
@@ -84,6 +88,7 @@ def examine(
         echo: called with a line for each thing that a user should know while it runs.
         draw: called for every setting with the result so far, its label, and what figures draw from, while the large
             tables are in memory.
+        num_studies: how many the page will show, which share its room.
 
     Raises:
         UserError: ``path`` is no study.
@@ -97,7 +102,8 @@ def examine(
     for other in others:
         problems += [f"{other.study.name}: {line}" for line in other.problems]
     result = ReportResult(loaded, verdict, audit, declared, loaded.study.report_dir, others, problems=problems)
-    numbers = {str(key): _look(result, str(key), runs, draw) for key, runs in loaded.runs.groupby("setting")}
+    room = MOST_VALUES // (num_studies * max(1, loaded.runs["setting"].nunique()))
+    numbers = {str(key): _look(result, str(key), runs, draw, room) for key, runs in loaded.runs.groupby("setting")}
     result.pool = _pool(result)
     result.evidence = gather(loaded.study.name, loaded.runs, audit, declared, numbers, result.pool)
     return result
@@ -137,8 +143,15 @@ def _lost_tables(loaded: LoadedStudy) -> list[str]:
     return lost
 
 
-def _look(result: ReportResult, setting: str, runs: "pd.DataFrame", draw: "Draw | None") -> "pd.DataFrame":
+def _look(result: ReportResult, setting: str, runs: "pd.DataFrame", draw: "Draw | None", room: int) -> "pd.DataFrame":
     """Read the tables of one setting, which are large, once: for its figures, the page, the diagnosis, the claims.
+
+    Args:
+        result: so far.
+        setting: its label.
+        runs: its runs.
+        draw: see ``examine``.
+        room: how many values of layers the page has room for.
 
     Returns:
         What the claims need of them (``inside_values.measured``).
@@ -148,7 +161,7 @@ def _look(result: ReportResult, setting: str, runs: "pd.DataFrame", draw: "Draw 
     result.problems = list(dict.fromkeys(result.problems + problems + inside.problems))
     chain = gain_chain(inside)
     last_moving = max(inside.last_moving.values(), default=None)
-    result.parts.append(Part(setting, every_curve, over_time(inside), chain, last_moving))
+    result.parts.append(Part(setting, every_curve, over_time(inside, room), chain, last_moving))
     if draw is not None:
         drawn_curves = every_curve[every_curve["metric"].isin(DRAWN)].reset_index(drop=True)
         table = result.verdict.table

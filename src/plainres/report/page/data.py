@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from plainres.report.examine import ReportResult
 
-MOST_EVALUATIONS = 240  # of one run
+MOST_EVALUATIONS, LEAST_EVALUATIONS = 240, 20  # of one run
+MOST_POINTS = 200_000  # of all curves on the page; about 2 MB of text
 ERRORS = ("mean", "low", "high")
 SYMBOLS = {
     "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "P": "cross",
@@ -70,7 +71,7 @@ def chart_data(results: Sequence["ReportResult"]) -> dict[str, Any]:
         "degradation": [row for source in sources for row in _degradation(source)],
         "finals": [_finals(source) for source in sources],
         "curve_labels": CURVES,
-        "curves": [series for source in sources for series in _curves(source)],
+        "curves": [series for source in sources for series in _curves(source, _most_evaluations(sources))],
         "layers": _layers(sources),
         "chains": [chain for source in sources for chain in _chains(source)],
         "across": [chart for result in results for chart in across(result)],
@@ -80,14 +81,22 @@ def chart_data(results: Sequence["ReportResult"]) -> dict[str, Any]:
 def thinned(results: Sequence["ReportResult"]) -> Iterator[str]:
     """What is left out so that the page stays small, in words."""
     yield "Charts hold five significant digits; the claims have the digits of evidence.json."
-    for source in sources_of(results):
+    sources = sources_of(results)
+    kept = _most_evaluations(sources)
+    for source in sources:
         where = f" ({source.label})" if source.label else ""
         found = source.part.over_time
         if found.kept_steps < found.num_steps:
             yield f"Layers{where}: {found.kept_steps} of {found.num_steps} probe steps, evenly in log(1 + step)."
         most = source.part.curves.groupby(["connection", "depth", "metric", "series"])["step"].size()
-        if len(most) and most.max() > MOST_EVALUATIONS:
-            yield f"Curves{where}: at most {MOST_EVALUATIONS} of up to {most.max()} evaluations of a run."
+        if len(most) and most.max() > kept:
+            yield f"Curves{where}: at most {kept} of up to {most.max()} evaluations of a run."
+
+
+def _most_evaluations(sources: Sequence[Source]) -> int:
+    """How many evaluations of each curve the page has room for."""
+    num_curves = sum(len(s.part.curves[["connection", "depth", "metric", "series"]].drop_duplicates()) for s in sources)
+    return max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, MOST_POINTS // max(num_curves, 1)))
 
 
 def _source(source: Source) -> dict[str, Any]:
@@ -143,11 +152,11 @@ def _finals(source: Source) -> dict[str, Any]:
     return {"source": source.index} | columns(usable(source.runs), names)
 
 
-def _curves(source: Source) -> Iterator[dict[str, Any]]:
+def _curves(source: Source, most: int) -> Iterator[dict[str, Any]]:
     for (name, depth, series), rows in source.part.curves.groupby(["connection", "depth", "series"]):
         found = {}
         for metric, one in rows.groupby("metric"):
-            kept = one[one["step"].isin(spread(sorted(one["step"]), MOST_EVALUATIONS))]
+            kept = one[one["step"].isin(spread(sorted(one["step"]), most))]
             found[str(metric)] = [kept["step"].tolist(), shorts(kept["value"])]
             if series == MEAN:
                 found[str(metric)].append(kept["n"].tolist())
