@@ -22,10 +22,11 @@ WIDTH = 100  # of plain output, when there is no terminal to ask
 
 
 def make_console(**options: object) -> "Console":
-    """A console that wraps nothing away when its output is a file or a pipe."""
+    """A console that wraps nothing away when its output is a file or a pipe; plain lines in a notebook."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=False, **options)  # type: ignore[arg-type]  # a dict of kinds
+    # In a notebook rich would make a block of HTML of every line.
+    console = Console(highlight=False, soft_wrap=False, force_jupyter=False, **options)  # type: ignore[arg-type]  # a dict of kinds
     if not console.is_terminal:
         console.width = WIDTH
     return console
