@@ -67,7 +67,10 @@ def set_determinism(threads: int, deterministic: bool, device_kind: str) -> None
 
 @contextmanager
 def process_settings_kept() -> Iterator[None]:
-    """Puts back what ``set_determinism`` sets for the whole process, and the global generators: it may be a user's."""
+    """Puts back what ``set_determinism`` sets for the whole process, and the global generators: it may be a user's.
+
+    Within, numbers are float32, whatever they were before.
+    """
     cudnn, own = torch.backends.cudnn, torch.utils.deterministic
     draws = random.getstate(), np.random.get_state(), torch.get_rng_state()
     threads, dtype, matmul = torch.get_num_threads(), torch.get_default_dtype(), torch.get_float32_matmul_precision()
@@ -77,6 +80,7 @@ def process_settings_kept() -> Iterator[None]:
     )
     fill = own.fill_uninitialized_memory  # type: ignore[attr-defined]  # set at import
     benchmark, allow_tf32 = cudnn.benchmark, cudnn.allow_tf32
+    torch.set_default_dtype(torch.float32)
     try:
         yield
     finally:

@@ -1,10 +1,9 @@
 """``Study.compare``: one claim of the user's own, by the arithmetic of ours (``analysis.compare``)."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from plainres.analysis import compare as comparing
 from plainres.analysis.claims import effect_words
@@ -61,8 +60,16 @@ def compare(
     require(
         isinstance(comparisons, int) and comparisons >= 1, "comparisons", comparisons, "a whole number of at least 1"
     )
+    settings = [name for name in identity_fields(RunConf()) if name != "seed" and not name.startswith("connection.")]
     require(
-        over in ("connection", "depth") or over in runs, "over", over, "connection, depth or another setting's name"
+        over in ("connection", *settings), "over", over, "connection, depth or another setting's name (optimizer.lr)"
+    )
+    require(
+        values[0] != values[1],
+        over,
+        values[0],
+        "another value than the one it is compared with",
+        f"a and b are both {values[0]}",
     )
     require(over not in where, over, where.get(over), "left out, because a and b are its values")
     used = _only(split_usable(runs)[0], where)
@@ -95,7 +102,8 @@ def _part(metric: str, margin: float | None, direction: str) -> Part:
     require(direction in DIRECTIONS, "direction", direction, f"one of {', '.join(DIRECTIONS)}")
     usual = FLOOR_MARGIN if metric == LOSS else RULES["degradation"].parts["rise"].margin
     chosen = usual if margin is None else margin
-    require(bool(np.isfinite(chosen)) and chosen >= 0, "margin", margin, "a number of at least 0, in the metric's unit")
+    number = isinstance(chosen, int | float) and math.isfinite(chosen) and chosen >= 0
+    require(number, "margin", margin, "a number of at least 0, in the metric's unit")
     return Part(f"{metric} of a − of b", DECADES if metric == LOSS else POINTS, float(chosen), Direction(direction))
 
 

@@ -149,7 +149,7 @@ class Evidence:
         shown = self.claims.reset_index()[
             ["id", "setting", "connection", "status", "effect", "low", "high", "unit", "n"]
         ]
-        return f"<p>{html.escape(self.verdict)}</p>{shown.round(2).fillna('').to_html(index=False)}"
+        return f"<p>{html.escape(self.verdict)}</p>{shown.round(2).to_html(index=False, na_rep='')}"
 
 
 def _setting(claim: dict[str, Any]) -> str:

@@ -18,18 +18,28 @@ def process_kept(overrides: Sequence[str]) -> Iterator[None]:
     """Within, a sweep of these overrides may run as if it were the process's only purpose.
 
     Put back are: environment variables, import path, command line, modules of the current folder, ``__main__``,
-    the level of plainres's logger, and torch's settings and generators.
+    plainres's logger, and torch's settings and generators.
     """
     from plainres.seeding import process_settings_kept
 
-    level = logging.getLogger("plainres").level
     with ExitStack() as kept:
-        for part in (_words(overrides), _environment(), _own_modules(overrides), _no_main(), process_settings_kept()):
+        for part in (_words(overrides), _environment(), _own_modules(overrides), _no_main(), _logger()):
             kept.enter_context(part)
-        try:
-            yield
-        finally:
-            logging.getLogger("plainres").setLevel(level)
+        kept.enter_context(process_settings_kept())
+        yield
+
+
+@contextmanager
+def _logger() -> Iterator[None]:
+    """A sweep writes its log by a logger, which another library's logging set-up may have switched off."""
+    logger = logging.getLogger("plainres")
+    before = logger.level, logger.disabled
+    logger.disabled = False
+    try:
+        yield
+    finally:
+        logger.setLevel(before[0])
+        logger.disabled = before[1]
 
 
 @contextmanager
