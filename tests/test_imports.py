@@ -62,7 +62,9 @@ def test_direction(path: Path) -> None:
     if part(path) in READING_SIDE | NEITHER:
         lazy_device_name = {"torch"} if name == "plainres/environment.py" else set()
         assert not (roots(path) & {"torch", "torchvision", "wandb"}) - lazy_device_name
-        assert not parts_imported(path) & TRAINING_SIDE - ON_DEMAND.get(name, set()), "reading a study must not need the training side"
+        assert not parts_imported(path) & TRAINING_SIDE - ON_DEMAND.get(name, set()), (
+            "reading a study must not need the training side"
+        )
     if part(path) in {"models", "probes", "data", "flat", "optim", "seeding"}:
         assert not parts_imported(path) & {"store", "rows", "job", "train", "tracking", "launch", "analysis"}
     if part(path) == "analysis":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plainres.job import Outcome
 
 
-def run(overrides: Sequence[str] = (), *, results_dir: str | Path = "results", quiet: bool = False) -> Study:
+def run(overrides: Sequence[str], *, results_dir: str | Path = "results", quiet: bool = False) -> Study:
     """Train every run of a sweep, write its report, and return the study.
 
     It is ``python -m run -m`` with these words: the same checks, run ids and bits, in worker processes on this machine.
