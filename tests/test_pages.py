@@ -5,6 +5,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import nbformat
+import pytest
 import yaml
 
 import plainres
@@ -40,3 +42,12 @@ def test_the_citation_is_a_valid_file() -> None:
     for work in (cited, *cited["references"]):
         assert {"title", "authors", "type"} <= set(work)
         assert work["authors"] and all(set(author) in (PERSON, ENTITY) for author in work["authors"])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_links_in_the_notebooks_are_alive(path: Path) -> None:
+    text = "".join(
+        cell["source"] for cell in nbformat.read(path, as_version=4).cells if cell["cell_type"] == "markdown"
+    )
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert links and all((path.parent / link).is_file() for link in links), links
