@@ -200,6 +200,13 @@ def test_quiet_says_nothing_and_else_plain_lines(at_home: Path, capsys: pytest.C
     assert "start: plainres.run depth=4 model.width=6" in log
 
 
+def test_a_folder_of_the_users_settings(at_home: Path) -> None:
+    (at_home / "confs" / "connection").mkdir(parents=True)
+    (at_home / "confs" / "connection" / "mine.yaml").write_text("name: mine\nshortcut: identity\n")
+    words = [f"hydra.searchpath=[file://{at_home}/confs]", "connection=mine", "depth=4", *SMALL, *HERE, "study=tiny"]
+    assert plainres.run(words, quiet=True).runs["connection"].tolist() == ["mine"]
+
+
 SCRIPT = """
 import plainres
 
