@@ -1,10 +1,13 @@
 """``Study.compare``: a paired t interval by hand, our own claims' comparisons, and what is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
 
 import plainres
+from fake_study import FakeStudy
 from plainres.analysis.cells import RISE, Cells
 from plainres.analysis.rules import RULES
 
@@ -61,6 +64,23 @@ def test_a_diverged_run_counts_at_chance_and_has_no_loss(study: plainres.Study) 
 )
 def test_the_whole_interval_decides(study: plainres.Study, asked: dict, status: str) -> None:
     assert study.compare("train_error", "plain", "residual", **asked).status == status
+
+
+def test_learning_rates_and_networks_that_were_built(tmp_path: Path) -> None:
+    """Pairs over another setting, and over what a network started from; each against the errors that were written."""
+    built = {("plain", 6, seed): 0.3 + 0.01 * seed for seed in range(3)}
+    trained = {("plain", depth, seed): 0.1 for depth in (4, 6) for seed in range(3)}
+    fake = FakeStudy(
+        depths=(4, 6), connections=("plain",), seeds=range(3), lrs=(0.03, 0.1), steps=60, probes=False, errors=trained,
+        starts=[(4, 0.0)], built_errors=built,
+    )  # fmt: skip
+    study = plainres.load(fake.write(tmp_path))
+    rates = study.compare(
+        "train_error", 0.03, 0.1, over="optimizer.lr", connection="plain", depth=6, direction="within"
+    )
+    assert (rates.effect, rates.n, rates.status) == (0, 3, "supported")
+    start = study.compare("train_error", "plain(start=4)", "plain", depth=6, setting="lr=0.1")
+    assert start.effect == pytest.approx(100 * (0.31 - 0.1)) and start.n == 3
 
 
 def test_it_reads_as_a_sentence(study: plainres.Study) -> None:

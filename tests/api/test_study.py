@@ -77,23 +77,19 @@ def test_no_study_is_one_line(path: str, tmp_path: Path, monkeypatch: pytest.Mon
         plainres.load(path)
 
 
-def test_a_report_is_written_where_it_says(study: plainres.Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plainres.report.build.paper_figures", lambda tables: ())
-    assert study.report() == study.path / "report"
-    assert (study.path / "report" / "degradation.csv").is_file()
-
-
-def test_a_published_report_has_its_tables_and_no_rows() -> None:
+def test_a_published_report_has_its_tables_and_no_rows(study: plainres.Study) -> None:
     published = plainres.load(PUBLISHED)
     assert len(published.runs) == 40 and set(published.runs["depth"]) == {10, 20, 50, 100}
     table = published.degradation().set_index(["connection", "depth"])
     assert 100 * table.loc[("plain", 50), "gap_n"] >= 0 and 100 * table.loc[("residual", 50), "gap_mean"] > 60
     assert published.evidence()["degradation"].status == "supported"
-    for ask in (published.curves, lambda: published.layers("grad_norm"), published.report, published.loaded):
+    for ask in (published.curves, lambda: published.layers("grad_norm"), published.report):
         with pytest.raises(plainres.UserError, match="is a published report and holds no"):
             ask()
     with pytest.raises(plainres.UserError, match="holds no run folders"):
-        published.evidence(beside=[PUBLISHED])
+        published.evidence(beside=[study])
+    with pytest.raises(plainres.UserError, match="cannot be read beside another study"):
+        study.evidence(beside=[PUBLISHED])
 
 
 @pytest.mark.slow

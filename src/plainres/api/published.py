@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from plainres.api.study import Study
 from plainres.errors import UserError
@@ -51,7 +51,7 @@ class PublishedStudy(Study):
     def report(self, beside: Sequence[str | Path | Study] = ()) -> NoReturn:
         self._lacks("run folders to report on")
 
-    def loaded(self) -> Any:
+    def _on_disk(self) -> NoReturn:
         self._lacks("run folders, so it cannot be read beside another study")
 
     def _lacks(self, what: str) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plainres.errors import UserError
 from plainres.store import STUDY_FILE
@@ -10,6 +10,7 @@ from plainres.store import STUDY_FILE
 if TYPE_CHECKING:
     import pandas as pd
 
+    from plainres.analysis.load import LoadedStudy
     from plainres.api.compare import OwnClaim
     from plainres.api.evidence import Evidence
 
@@ -131,7 +132,7 @@ class Study:
         from plainres.api.evidence import Evidence
         from plainres.api.gathering import evidence_of
 
-        return Evidence(evidence_of(self._loaded, [other.loaded() for other in self._others(beside)]))
+        return Evidence(evidence_of(self._loaded, [other._on_disk() for other in self._others(beside)]))
 
     def compare(
         self,
@@ -200,8 +201,8 @@ class Study:
         studies = {other.path.resolve(): other for other in map(load, beside)}
         return [other for path, other in studies.items() if path != self.path.resolve()]
 
-    def loaded(self) -> Any:
-        """The study as ``plainres.analysis`` takes it (``analysis.load.LoadedStudy``)."""
+    def _on_disk(self) -> "LoadedStudy":
+        """As another study's evidence reads it."""
         return self._loaded
 
     def __repr__(self) -> str:
