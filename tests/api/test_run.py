@@ -1,5 +1,6 @@
 """``plainres.run``: the ids and bits of the command line, mistakes, failures, Ctrl-C, and a process left as it was."""
 
+import io
 import logging
 import os
 import random
@@ -13,10 +14,12 @@ import pytest
 import torch
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from rich.console import Console
 
 import plainres
 import run as command_line
 from plainres.launch.sweep import Sweep
+from plainres.report.terminal import make_console
 from plainres.store import RunFolder
 
 GRID = ["depth=4,6", "connection=plain,residual", "seed=0"]
@@ -198,6 +201,22 @@ def test_quiet_says_nothing_and_else_plain_lines(at_home: Path, capsys: pytest.C
     assert shown.startswith("plainres: checking 1 jobs\n") and "\x1b" not in shown
     log = (at_home / "results" / "tiny" / "sweep.log").read_text()
     assert "start: plainres.run depth=4 model.width=6" in log
+
+
+class Cell(io.StringIO):
+    """A notebook cell's output, which says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+Cell.__module__ = "ipykernel.iostream"
+
+
+def test_a_notebook_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Cell())
+    assert Console().is_terminal, "what rich makes of it"
+    assert not make_console().is_terminal and not make_console().is_jupyter
 
 
 def test_a_folder_of_the_users_settings(at_home: Path) -> None:

@@ -1,5 +1,6 @@
 """What the terminal shows at the end of a sweep or a report: a compact table, onsets, counts, paths."""
 
+import sys
 from typing import TYPE_CHECKING
 
 from plainres.analysis.declared import Declaration, declared_lines
@@ -25,8 +26,10 @@ def make_console(**options: object) -> "Console":
     """A console that wraps nothing away when its output is a file or a pipe; plain lines in a notebook."""
     from rich.console import Console
 
-    # In a notebook rich would make a block of HTML of every line.
-    console = Console(highlight=False, soft_wrap=False, force_jupyter=False, **options)  # type: ignore[arg-type]  # a dict of kinds
+    # In a notebook rich would make a block of HTML of every line, and a cell says of itself that it is a terminal,
+    # though nothing in it can be drawn again.
+    plain = {"force_terminal": False} if type(sys.stdout).__module__.startswith("ipykernel") else {}
+    console = Console(highlight=False, soft_wrap=False, force_jupyter=False, **(plain | options))  # type: ignore[arg-type]  # a dict of kinds
     if not console.is_terminal:
         console.width = WIDTH
     return console
