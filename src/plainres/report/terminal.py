@@ -1,7 +1,7 @@
 """What the terminal shows at the end of a sweep or a report: a compact table, onsets, counts, paths."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from plainres.analysis.declared import Declaration, declared_lines
 from plainres.analysis.settings import ONLY_SETTING, PLAIN, arm_order, built_of
@@ -28,8 +28,10 @@ def make_console(**options: object) -> "Console":
 
     # In a notebook rich would make a block of HTML of every line, and a cell says of itself that it is a terminal,
     # though nothing in it can be drawn again.
-    plain = {"force_terminal": False} if type(sys.stdout).__module__.startswith("ipykernel") else {}
-    console = Console(highlight=False, soft_wrap=False, force_jupyter=False, **(plain | options))  # type: ignore[arg-type]  # a dict of kinds
+    settings: dict[str, Any] = {"highlight": False, "soft_wrap": False, "force_jupyter": False}
+    if type(sys.stdout).__module__.startswith("ipykernel"):
+        settings["force_terminal"] = False
+    console = Console(**(settings | options))
     if not console.is_terminal:
         console.width = WIDTH
     return console
