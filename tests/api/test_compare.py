@@ -83,6 +83,15 @@ def test_learning_rates_and_networks_that_were_built(tmp_path: Path) -> None:
     assert start.effect == pytest.approx(100 * (0.31 - 0.1)) and start.n == 3
 
 
+def test_seeds_that_split_must_agree_in_their_counts(tmp_path: Path) -> None:
+    """3 of 4 seeds fail: the interval alone says yes; by Fisher's exact test 3 : 0 of 4 has p = 4 / 56."""
+    errors = {("plain", 6, seed): error for seed, error in enumerate((0.8, 0.8, 0.8, 0.3))}
+    fake = FakeStudy(depths=(6,), seeds=range(4), steps=60, probes=False, errors=errors)
+    found = plainres.load(fake.write(tmp_path)).compare("train_error", "plain", "residual", depth=6)
+    assert found.low is not None and found.low > found.margin
+    assert found.status == "undecided" and "seeds are split" in found.why and f"p = {4 / 56:.2g}" in found.why
+
+
 def test_it_reads_as_a_sentence(study: plainres.Study) -> None:
     text = repr(study.compare("val_error", "plain", "residual", depth=8, margin=2))
     assert text.startswith("val_error: plain − residual, depth=8: +") and "n = 4; above 2 percentage points: " in text

@@ -24,6 +24,11 @@ ERRORS = {
     "train_error_running": "num_train",
 }  # and the N that each is counted on
 LOSS = "train_loss"
+# What a comparison needs of a run, beside the setting under study.
+COLUMNS = [
+    "run_id", "seed", "group", "depth", "setting", "connection", "diverged", "log_loss", "chance_error", "num_train",
+    "num_val", *ERRORS,
+]  # fmt: skip
 DIRECTIONS = (Direction.ABOVE, Direction.NO_RISE, Direction.WITHIN)
 
 
@@ -57,21 +62,7 @@ def compare(
         runs, metric, over, margin, direction, comparisons, where: as there.
     """
     part = _part(metric, margin, direction)
-    require(
-        isinstance(comparisons, int) and comparisons >= 1, "comparisons", comparisons, "a whole number of at least 1"
-    )
-    settings = [name for name in identity_fields(RunConf()) if name != "seed" and not name.startswith("connection.")]
-    require(
-        over in ("connection", *settings), "over", over, "connection, depth or another setting's name (optimizer.lr)"
-    )
-    require(
-        values[0] != values[1],
-        over,
-        values[0],
-        "another value than the one it is compared with",
-        f"a and b are both {values[0]}",
-    )
-    require(over not in where, over, where.get(over), "left out, because a and b are its values")
+    _check(values, over, comparisons, where)
     used = _only(split_usable(runs)[0], where)
     both = _pairs(used, over, values)
     column = "log_loss" if metric == LOSS else metric
@@ -95,6 +86,17 @@ def compare(
         num_diverged=int(known["diverged"].sum() + known["diverged_other"].sum()),
     )
     return OwnClaim(**vars(found))
+
+
+def _check(values: tuple[object, object], over: str, comparisons: int, where: Mapping[str, object]) -> None:
+    whole = isinstance(comparisons, int) and comparisons >= 1
+    require(whole, "comparisons", comparisons, "a whole number of at least 1")
+    settings = [name for name in identity_fields(RunConf()) if name != "seed" and not name.startswith("connection.")]
+    known = over in ("connection", *settings)
+    require(known, "over", over, "connection, depth or another setting's name (optimizer.lr)")
+    a, b = values
+    require(a != b, over, a, "another value than the one it is compared with", f"a and b are both {a}")
+    require(over not in where, over, where.get(over), "left out, because a and b are its values")
 
 
 def _part(metric: str, margin: float | None, direction: str) -> Part:
@@ -127,22 +129,7 @@ def _pairs(used: "pd.DataFrame", over: str, values: tuple[object, object]) -> "p
     free = ["connection", "start"] if over == "connection" else [over]  # a connection's label says what it starts from
     mine, others = (_having(used, over, value) for value in values)
     table = grouped(used.loc[[*mine.index, *others.index]].drop_duplicates("run_id"), free)
-    table = table[
-        [
-            "run_id",
-            "seed",
-            "group",
-            "depth",
-            "setting",
-            "connection",
-            "diverged",
-            "log_loss",
-            "chance_error",
-            *ERRORS,
-            *dict.fromkeys(ERRORS.values()),
-            *([over] if over not in ("depth", "connection") else []),
-        ]
-    ]
+    table = table[list(dict.fromkeys([*COLUMNS, over]))]
     a, b = (table[table[over] == value] for value in values)
     both = a.merge(b, on="group", suffixes=("", "_other")).sort_values("seed")
     if both.empty:
