@@ -138,6 +138,19 @@ def test_a_branch_that_is_written_again_is_another_run(at_home: Path) -> None:
     assert with_bias == without + 6, "one block of width 6"
 
 
+def test_a_library_below_the_folder_stays_imported(at_home: Path) -> None:
+    """Who stands in their home folder may have Python itself below it."""
+    (at_home / "lib").mkdir()
+    (at_home / "lib" / "deeper_library.py").write_text("")
+    text = f"import sys\nsys.path.append({str(at_home / 'lib')!r})\nimport deeper_library\n"
+    (at_home / "my_branch.py").write_text(text + BRANCH.format(bias=False))
+    try:
+        plainres.run(["depth=4", "model.branch=my_branch:Mine", *SMALL, *HERE, "study=tiny"], quiet=True)
+        assert "deeper_library" in sys.modules and "my_branch" not in sys.modules
+    finally:
+        sys.modules.pop("deeper_library", None)
+
+
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import ModuleType
 
 OWN_CLASS = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]\w*")  # package.module:Class in an override
 
@@ -74,24 +73,25 @@ def _own_modules(overrides: Sequence[str]) -> Iterator[None]:
     """
     path, here = list(sys.path), Path.cwd()
     named = {module for text in overrides for module in OWN_CLASS.findall(text)}
-    aside = {name: sys.modules.pop(name) for name in named if _lies_in(here, sys.modules.get(name))}
+    aside = {name: sys.modules.pop(name) for name in named if _lies_in(here, name)}
     known = set(sys.modules)
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        for name in [n for n, module in sys.modules.items() if n not in known and _lies_in(here, module)]:
+        for name in [n for n in sys.modules if n not in known and _lies_in(here, n)]:
             del sys.modules[name]
         sys.modules.update(aside)
         sys.path[:] = path
 
 
-def _lies_in(folder: Path, module: ModuleType | None) -> bool:
-    """Whether a module is a file of the user's; an environment or a checkout below the folder is not."""
-    file = getattr(module, "__file__", None)
-    if not file or module is None or module.__name__.split(".")[0] in ("plainres", "hydra_plugins", "run"):
+def _lies_in(folder: Path, name: str) -> bool:
+    """Whether a module is a user's file that was found from this folder; what lies deeper (an environment) is not."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if not file or name.split(".")[0] in ("plainres", "hydra_plugins", "run"):
         return False
-    return Path(file).is_relative_to(folder) and "site-packages" not in Path(file).parts
+    stem = folder.joinpath(*name.split("."))
+    return Path(file) in (stem.with_suffix(".py"), stem / "__init__.py")
 
 
 @contextmanager
