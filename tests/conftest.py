@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -192,6 +193,27 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     yield write
     for name in written:
         sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="session")
+def trained_study(tmp_path_factory: pytest.TempPathFactory, make_conf: Callable[..., RunConf]) -> Path:
+    """A study that was really trained: depths 4 and 6, plain and residual, one seed. Copy it; change a copy."""
+    study = Study.create(tmp_path_factory.mktemp("trained"), "depth")
+    for connection in ("plain", "residual"):
+        for depth in (4, 6):
+            execute_job(make_spec(make_conf(connection, {"depth": depth}), "cpu"), study, lambda: False)
+    return study.path
+
+
+@pytest.fixture
+def pool_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps train in the test's process: starting workers takes longer than tiny runs. The bits are the same."""
+
+    @contextmanager
+    def here(*settings: Any) -> Iterator[Callable[..., list[Outcome]]]:
+        yield lambda sweep: [execute_job(spec, sweep.study, lambda: False) for spec in sweep.specs]
+
+    monkeypatch.setattr("plainres.launch.pool.worker_pool", here)
 
 
 SIDES = {"cifar10": (3, 32), "cifar100": (3, 32), "svhn": (3, 32), "imagenet": (3, 256), "image_folder": (3, 32)}

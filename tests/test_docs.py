@@ -1,10 +1,14 @@
-"""Every command that README, docs and configuration name is expanded, checked and planned; nothing is trained here."""
+"""Every command that README, docs and configuration name is run: `plainres ...` on a tiny trained study;
+`python -m run ...` as far as its plan: expanded, checked and written down.
+"""
 
 import re
 import shlex
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 
 import pandas
@@ -20,8 +24,9 @@ from plainres.launch import pool, single
 from plainres.launch.prepare import prepare
 from plainres.launch.sweep import Sweep
 from plainres.probes import attach
+from plainres.report import build
 from plainres.schema import RunConf
-from plainres.store import Status, Study
+from plainres.store import Status, Study, write_json
 
 ROOT = Path(__file__).parents[1]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(Path(conf_dir()).rglob("*.yaml"))]
@@ -96,13 +101,74 @@ def test_a_documented_make_target_exists(target: str) -> None:
     assert re.search(rf"^{target}:.*## ", (ROOT / "Makefile").read_text(), re.M)
 
 
-def test_documented_subcommands_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    names = {m for t in TEXTS for m in re.findall(r"`plainres ([a-z]+)", t.read_text())}
-    assert names
-    for name in names:
-        with pytest.raises(SystemExit) as stopped:
-            cli.main([name, "--help"])
-        assert stopped.value.code == 0
+# `plainres report DIR --with ...` within a text, or on a line of its own: after four spaces, or in a comment of ours.
+PLAINRES = re.compile(r"(?:^ {4}|`|^#.*: )plainres ([a-z][^`\n]*)", re.M)
+ASIDE = re.compile(r"(\s#.*|\s\[--[^\]]*\]|(?<!\.)[.,:]$)")  # a comment, an optional part, the end of a sentence
+STAND_INS = {
+    "DIR": "results/depth",
+    "RUN": "results/depth/runs/*-d006-*",
+    "OTHER": "results/budget",
+    "...": "results/budget",
+}
+SUBCOMMANDS = sorted({ASIDE.sub("", m).strip() for t in TEXTS for m in PLAINRES.findall(t.read_text())})
+WITH_WORDS = [c for c in SUBCOMMANDS if " " in c]
+
+
+def test_there_are_subcommands() -> None:
+    assert {"report results/depth", "lesion RUN", "describe connection=highway depth=20"} <= set(WITH_WORDS)
+
+
+@pytest.mark.parametrize("name", sorted({c.split()[0] for c in SUBCOMMANDS}))
+def test_a_documented_subcommand_exists(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([name, "--help"])
+    assert stopped.value.code == 0
+
+
+@pytest.fixture
+def results(trained_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """results("depth"): the folder results/depth below the current one, which is empty else."""
+
+    def make(name: str) -> None:
+        study = tmp_path / "results" / name
+        if not study.exists():
+            shutil.copytree(trained_study, study)
+            write_json(study / "study.json", {"format": 1, "study": study.name})
+
+    monkeypatch.chdir(tmp_path)
+    return make
+
+
+def words_of(command: str, results: Callable[[str], None]) -> list[str]:
+    """What the shell would hand over: stand-ins for what the reader fills in, the first of several choices, globs."""
+    words: list[str] = []
+    for word in shlex.split(command):
+        given = STAND_INS.get(word, word.split("|")[0])
+        if study := re.match(r"results/((?:published/)?[\w-]+)", given):
+            results(study[1])
+        words += sorted(map(str, Path().glob(given))) if "*" in given else [given]
+    return words
+
+
+IN_README = [c for c in WITH_WORDS if f"plainres {c}" in (ROOT / "README.md").read_text()]
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param(c, marks=() if c in IN_README else pytest.mark.slow) for c in WITH_WORDS]
+)
+@pytest.mark.usefixtures("documented_files")
+def test_a_documented_subcommand_runs(
+    command: str,
+    results: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    all_figures = build.paper_figures
+    # One figure for all of them: each has tests of its own.
+    monkeypatch.setattr(build, "paper_figures", lambda tables: islice(all_figures(tables), 1))
+    cli.main(words_of(command, results))
+    shown = capsys.readouterr()
+    assert shown.out and "Traceback" not in shown.out + shown.err
 
 
 def test_the_guided_tour_names_files_that_exist() -> None:

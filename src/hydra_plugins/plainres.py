@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -14,6 +14,10 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
+
+if TYPE_CHECKING:
+    from plainres.job import Outcome
+    from plainres.launch.sweep import Sweep
 
 
 def _compose(context: HydraContext, config: DictConfig, jobs: Sequence[Sequence[str]]) -> list[Any]:
@@ -50,7 +54,22 @@ class PlainresSweeper(BasicSweeper):
     """Hydra's grid, with every job checked before the first one starts, and a report after the last one."""
 
     def sweep(self, arguments: list[str]) -> Any:
-        from plainres.launch.sweep import Sweep, exit_code
+        """For the command line: the shell learns from the exit code how it went."""
+        from plainres.launch.sweep import exit_code
+
+        _, outcomes = self.run_grid(arguments)
+        if code := exit_code(outcomes):
+            sys.exit(code)
+        return outcomes
+
+    def run_grid(self, arguments: list[str]) -> "tuple[Sweep, list[Outcome]]":
+        """Check all jobs, run them, write the report.
+
+        Raises:
+            UserError: a job that is not allowed; nothing has been trained.
+            SystemExit: as ``Sweep.run``.
+        """
+        from plainres.launch.sweep import Sweep
 
         assert self.hydra_context is not None and self.config is not None and self.launcher is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
@@ -58,10 +77,8 @@ class PlainresSweeper(BasicSweeper):
         (jobs,) = self.split_arguments(overrides, None)
         print(f"plainres: checking {len(jobs)} jobs", flush=True)
         with self._backend(jobs) as run_jobs:
-            outcomes = Sweep.prepare(_compose(self.hydra_context, self.config, jobs)).run(run_jobs)
-        if code := exit_code(outcomes):
-            sys.exit(code)
-        return outcomes
+            sweep = Sweep.prepare(_compose(self.hydra_context, self.config, jobs))
+            return sweep, sweep.run(run_jobs)
 
     def _backend(self, jobs: list[list[str]]) -> AbstractContextManager[Any]:
         """How the jobs are run: a function of the sweep."""

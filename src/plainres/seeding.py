@@ -63,3 +63,33 @@ def set_determinism(threads: int, deterministic: bool, device_kind: str) -> None
     torch.backends.cudnn.allow_tf32 = False  # torch's default is True: convolutions would round to 10 bits
     torch.set_float32_matmul_precision("highest")
     torch.set_default_dtype(torch.float32)
+
+
+@contextmanager
+def process_settings_kept() -> Iterator[None]:
+    """Puts back what ``set_determinism`` sets for the whole process, and the global generators: it may be a user's.
+
+    Within, numbers are float32, whatever they were before.
+    """
+    cudnn, own = torch.backends.cudnn, torch.utils.deterministic
+    draws = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    threads, dtype, matmul = torch.get_num_threads(), torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    strict, warn_only = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    fill = own.fill_uninitialized_memory  # type: ignore[attr-defined]  # set at import
+    benchmark, allow_tf32 = cudnn.benchmark, cudnn.allow_tf32
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        random.setstate(draws[0])
+        np.random.set_state(draws[1])
+        torch.set_rng_state(draws[2])
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        torch.set_float32_matmul_precision(matmul)
+        torch._C._set_deterministic_algorithms(strict, warn_only=warn_only)
+        own.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
+        cudnn.benchmark, cudnn.allow_tf32 = benchmark, allow_tf32

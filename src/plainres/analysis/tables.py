@@ -66,6 +66,37 @@ def load_layers(
     return table[pairs.isin([f"{scope}/{metric}" for scope, metric in metrics])], problems
 
 
+def load_evaluations(loaded: LoadedStudy, runs: "pd.DataFrame") -> tuple["pd.DataFrame", list[str]]:
+    """``load_steps`` of every metric that was evaluated, with plain text columns."""
+    import pyarrow.compute as pc
+
+    rows, problems = _load(loaded, runs, "steps", dict.fromkeys(runs["run_id"], pc.field("kind") == "eval"))
+    return _as_text(rows), problems
+
+
+def load_metric(loaded: LoadedStudy, runs: "pd.DataFrame", metric: str) -> tuple["pd.DataFrame", list[str]]:
+    """``load_layers`` of one metric in whatever scopes it has, at every probed step, with plain text columns."""
+    import pyarrow.compute as pc
+
+    rows, problems = _load(loaded, runs, "layers", dict.fromkeys(runs["run_id"], pc.field("metric") == metric))
+    return _as_text(rows), problems
+
+
+def layer_metrics(loaded: LoadedStudy, runs: "pd.DataFrame") -> list[str]:
+    """Names of the metrics that some of these runs measured in their layers or blocks."""
+    import pyarrow.compute as pc
+
+    first = pc.field("layer_index") == 0
+    rows, _ = _load(loaded, runs, "layers", dict.fromkeys(runs["run_id"], first))
+    return sorted(map(str, rows["metric"].unique()))
+
+
+def _as_text(rows: "pd.DataFrame") -> "pd.DataFrame":
+    """Categories save memory, and surprise whoever groups or pivots by them."""
+    kinds = {name: str for name in rows.columns if str(rows[name].dtype) == "category" and name != "reason"}
+    return rows.astype(kinds | ({"reason": object} if "reason" in rows else {}))
+
+
 def _load(
     loaded: LoadedStudy, runs: "pd.DataFrame", name: str, filters: Mapping[str, "pa.compute.Expression"]
 ) -> tuple["pd.DataFrame", list[str]]:

@@ -1,6 +1,7 @@
 """What the terminal shows at the end of a sweep or a report: a compact table, onsets, counts, paths."""
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from plainres.analysis.declared import Declaration, declared_lines
 from plainres.analysis.settings import ONLY_SETTING, PLAIN, arm_order, built_of
@@ -22,10 +23,15 @@ WIDTH = 100  # of plain output, when there is no terminal to ask
 
 
 def make_console(**options: object) -> "Console":
-    """A console that wraps nothing away when its output is a file or a pipe."""
+    """A console that wraps nothing away when its output is a file or a pipe; plain lines in a notebook."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=False, **options)  # type: ignore[arg-type]  # a dict of kinds
+    # In a notebook rich would make a block of HTML of every line, and a cell says of itself that it is a terminal,
+    # though nothing in it can be drawn again.
+    settings: dict[str, Any] = {"highlight": False, "soft_wrap": False, "force_jupyter": False}
+    if type(sys.stdout).__module__.startswith("ipykernel"):
+        settings["force_terminal"] = False
+    console = Console(**(settings | options))
     if not console.is_terminal:
         console.width = WIDTH
     return console

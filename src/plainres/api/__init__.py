@@ -1,0 +1,1 @@
+"""What ``plainres.run``, ``plainres.load`` and ``plainres.evidence`` do: studies from Python and from notebooks."""
