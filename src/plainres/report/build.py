@@ -41,9 +41,10 @@ from plainres.analysis.pool import Pool
 from plainres.analysis.results import usable
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.errors import UserError
+from plainres.figures.canvas import NothingToDraw
 from plainres.figures.construction import NAME as CONSTRUCTION
 from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
-from plainres.figures.save import NothingToDraw, csv_bytes, save
+from plainres.figures.save import csv_bytes, save
 from plainres.report.across import ACROSS, draw_across, slug
 from plainres.report.construction import write_construction
 from plainres.report.diagnosis import write_diagnosis
@@ -196,13 +197,12 @@ def _draw(result: ReportResult, setting: str, runs: "pd.DataFrame") -> "pd.DataF
     inside = Inside(result.loaded, runs, list(dict.fromkeys([*METRICS, *CLAIM_METRICS, *DIAGNOSIS_METRICS])))
     drawn_curves, problems = curves(result.loaded, runs)
     result.problems = list(dict.fromkeys(result.problems + problems + inside.problems))
-    table = result.verdict.table
-    rows = table[table["setting"] == setting]
-    tables = FigureTables(drawn_curves, rows, used, inside.profile, inside.map, lambda: gain_chain(inside))
+    rows, pairs = (table[table["setting"] == setting] for table in (result.verdict.table, result.verdict.pairs))
+    tables = FigureTables(drawn_curves, rows, pairs, used, inside.profile, inside.map, lambda: gain_chain(inside))
     suffix = "" if setting == ONLY_SETTING else f"-{slug(setting)}"
     for name, make in paper_figures(tables):
         try:
-            save(make(), result.folder / "figures", f"{name}{suffix}")
+            save(name, make(), result.folder / "figures", f"{name}{suffix}")
             result.figures.append(f"{name}{suffix}")
         except NothingToDraw as nothing:
             result.skipped.append((f"{name}{suffix}", str(nothing)))
