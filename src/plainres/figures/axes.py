@@ -174,6 +174,12 @@ def grey_handle(label: str, **look: Any) -> Any:
     return Line2D([], [], **({"color": GREY} | look), label=label)
 
 
+def text_width(texts: Sequence[str]) -> float:
+    """Inches that the longest of these labels takes in the style that is being drawn in."""
+    trial = new_figure(1, 1)
+    return max(float(trial.text(0, 0, text).get_window_extent().width) for text in texts) / trial.dpi
+
+
 def legend_rows(handles: list[Any], columns: int) -> float:
     """Inches that ``legend_above`` needs on top of a layout."""
     return LEGEND_ROW * -(-len(handles) // columns)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plainres.analysis.settings import arm_order
-from plainres.figures.axes import Layout, log_ticks, panel_label, panels, step_scale
+from plainres.figures.axes import Layout, log_ticks, panel_label, panels, step_scale, text_width
 from plainres.figures.canvas import NothingToDraw
 from plainres.figures.many import COLUMNS, is_many
 
@@ -23,7 +23,7 @@ COLOURS = "cividis"  # even in lightness: reads in grey, and alike for the colou
 CLIP = (0.001, 0.999)  # quantiles that span the colours; the ends are marked as open
 PANEL_HEIGHT = 1.5
 BAR_WIDTH = 0.12
-MIN_PANEL_WIDTH = 2.4  # with the room around it
+X_LABEL = "step, log(1 + step) scale"
 LAYOUT = Layout(left=0.5, right=0.92, wspace=0.24)
 
 
@@ -48,7 +48,9 @@ def heatmap(table: "pd.DataFrame", style: "Style", label: str, index_label: str)
     cells = [(depth, name) for depth in depths for name in connections]
     columns = COLUMNS if is_many(connections) else len(connections)
     rows = -(-len(cells) // columns)
-    width = max(style.page if columns > 1 else style.page * 0.62, MIN_PANEL_WIDTH * style.scale * columns)
+    titles = [f"{name}, depth {depth}" for depth, name in cells]
+    room = style.scale * (LAYOUT.left + LAYOUT.right + (columns - 1) * LAYOUT.wspace)
+    width = max(style.page if columns > 1 else style.page * 0.62, room + columns * text_width([X_LABEL, *titles]))
     figure, axes = panels(style, rows, columns, width, PANEL_HEIGHT, LAYOUT, sharex=True, sharey="row")
     step_scale(axes[0, 0], int(drawn["step"].max()))
     for ax in axes.ravel()[len(cells) :]:
@@ -60,7 +62,7 @@ def heatmap(table: "pd.DataFrame", style: "Style", label: str, index_label: str)
             ax.set_ylabel(index_label)
             ax.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
         if i + columns >= len(cells):
-            ax.set_xlabel("step, log(1 + step) scale")
+            ax.set_xlabel(X_LABEL)
             ax.tick_params(labelbottom=True)
     _colour_bar(figure, style, mesh, norm, label)
     return figure

@@ -17,6 +17,7 @@ from plainres.figures.axes import (
     panel_label,
     panels,
     root_scale,
+    text_width,
     whole_axis,
 )
 from plainres.figures.canvas import NothingToDraw
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from plainres.figures.styles import Style
 
 PANEL_HEIGHT = 1.5
-LEAST_PANEL_WIDTH = 1.5
 LABELS = {"train": "training error (%)", "val": "validation error (%)"}
 X_LABELS = {"block": "deleted block (0 = first)", "distance": "distance of the swapped blocks"}
 
@@ -50,9 +50,9 @@ def lesion(table: "pd.DataFrame", style: "Style", place: str) -> "Figure":
     styles = arm_styles(arm_order(means["connection"]))
     handles = arm_handles(styles) + _notes(means, table, place)
     layout = Layout(left=0.5, wspace=0.16, hspace=0.2)
-    width = max(
-        style.page * (0.62 if len(depths) < 3 else 1), style.scale * (layout.left + LEAST_PANEL_WIDTH * len(depths))
-    )
+    room = style.scale * (layout.left + layout.right + (len(depths) - 1) * layout.wspace)
+    least = text_width([X_LABELS[place]])
+    width = max(style.page * (0.62 if len(depths) < 3 else 1), room + least * len(depths))
     columns = legend_columns(handles, 4, width)
     layout = replace(layout, top=layout.top + legend_rows(handles, columns))
     figure, axes = panels(style, len(SPLITS), len(depths), width, PANEL_HEIGHT, layout, sharex="col")

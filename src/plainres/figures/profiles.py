@@ -20,6 +20,7 @@ from plainres.figures.axes import (
     log_y,
     panel_label,
     panels,
+    text_width,
     whole_axis,
 )
 from plainres.figures.canvas import NothingToDraw
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from plainres.figures.styles import Style
 
 PANEL_HEIGHT = 1.25
-MIN_PANEL_WIDTH = 1.4
+LABEL_GAP = 0.12  # between the two labels above a panel
 LEGEND_COLUMNS = 4
 OUTPUT_NORM = "output norm ‖y‖"
 
@@ -53,7 +54,9 @@ def profiles(profile: "pd.DataFrame", style: "Style", label: str, index_label: s
     styles = arm_styles(arm_order(profile["connection"]))
     depths, moments = sorted(profile["depth"].unique()), _moments(profile)
     handles = arm_handles(styles) + _notes(profile)
-    figure, axes = _panels(style, len(moments), len(depths), handles, Layout(), sharex="col")
+    labels = [_moment_label(profile, moment) for moment in moments], [f"depth {depth}" for depth in depths]
+    least = sum(map(text_width, labels)) + LABEL_GAP * style.scale
+    figure, axes = _panels(style, len(moments), len(depths), least, handles, Layout(), sharex="col")
     log_y(axes[0, 0], low, high)
     for i, moment in enumerate(moments):
         for j, depth in enumerate(depths):
@@ -102,7 +105,8 @@ def response_std(table: "pd.DataFrame", style: "Style") -> "Figure":
     depths = sorted(table["depth"].unique())
     rows = {"layer_index": ("std of response", "layer index"), "rank": ("std, ranked", "rank (0 = largest)")}
     handles = arm_handles(styles) + _notes(table)
-    figure, axes = _panels(style, 2, len(depths), handles, Layout(hspace=0.42))
+    least = text_width([label for _, label in rows.values()])
+    figure, axes = _panels(style, 2, len(depths), least, handles, Layout(hspace=0.42))
     log_y(axes[0, 0], low, high)
     for i, (column, (y_label, x_label)) in enumerate(rows.items()):
         axes[i, 0].set_ylabel(y_label)
@@ -136,10 +140,10 @@ def _moment_label(profile: "pd.DataFrame", moment: str) -> str:
 
 
 def _panels(
-    style: "Style", rows: int, columns: int, handles: list[Any], layout: Layout, sharex: Any = False
+    style: "Style", rows: int, columns: int, least: float, handles: list[Any], layout: Layout, sharex: Any = False
 ) -> tuple["Figure", Any]:
-    least = layout.left + layout.right + MIN_PANEL_WIDTH * columns
-    width = max(style.page if columns > 2 else style.page * 0.62, style.scale * least)
+    room = style.scale * (layout.left + layout.right + (columns - 1) * layout.wspace)
+    width = max(style.page if columns > 2 else style.page * 0.62, room + columns * least)
     top = layout.top + legend_rows(handles, legend_columns(handles, LEGEND_COLUMNS, width))
     return panels(style, rows, columns, width, PANEL_HEIGHT, replace(layout, top=top), sharex=sharex)
 
