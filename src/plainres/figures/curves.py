@@ -5,6 +5,7 @@ says over how many.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,7 +87,8 @@ def plain_curves(curves: "pd.DataFrame", style: "Style") -> "Figure":
         curves: ``tables.plain_curve_rows``.
         style: of the figure.
     """
-    figure, axes = panels(style, 1, len(SPLITS), style.page, PANEL_HEIGHT, LAYOUT, sharex=True)
+    layout = replace(LAYOUT, wspace=0.46)  # room for the label of the right panel
+    figure, axes = panels(style, 1, len(SPLITS), style.page, PANEL_HEIGHT, layout, sharex=True)
     shades = depth_shades(arm_styles([PLAIN])[PLAIN].colour, sorted(curves["depth"].unique()))
     for ax, (metric, label) in zip(axes[0], SPLITS.items(), strict=True):
         for depth, part in curves[curves["metric"] == metric].groupby("depth"):

@@ -113,7 +113,8 @@ def _curves(kind: str, table: "pd.DataFrame") -> Iterator[str]:
     if kind != "construction":
         yield "the darker, the deeper"
     if kind == "training_curves_log":
-        yield f"0: no example wrong, drawn at the lower edge; dotted: 1/N with N = {int(table['num_train'].max()):,} examples"
+        count = int(table["num_train"].max())
+        yield f"0: no example wrong, drawn at the lower edge; dotted: 1/N with N = {count:,} examples"
     for why, mark in ((DIVERGED, "×"), (UNFINISHED, "|")):
         ends = table[table["stopped"] == why].drop_duplicates(["connection", "depth", "series"])
         if len(ends):
@@ -172,7 +173,7 @@ def _inside(kind: str, table: "pd.DataFrame") -> Iterator[str]:
     counts = table["n_seeds" if kind == "gain_chain" else "n"]
     if kind.startswith("heatmap"):
         low, high = (f"{100 * q:g} %" for q in CLIP)
-        yield f"geometric mean over {_span(counts[counts > 0], 'seed')}; colours span the quantiles from {low} to {high}"
+        yield f"geometric mean over {_span(counts[counts > 0], 'seed')}; colours span quantiles {low} to {high}"
         yield "grey: no value, exactly 0, or a run that has stopped"
         return
     yield f"{_span(counts[counts > 0], 'seed')}" + (f"; {RANGE}" if counts.max() > 1 and kind != "trunk_growth" else "")
