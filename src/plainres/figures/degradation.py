@@ -44,7 +44,11 @@ def degradation(rows: "pd.DataFrame", style: "Style") -> "Figure":
     chance, connections = float(rows["chance_error"].max()), arm_order(seeds["connection"])
     if is_many(connections):
         one_depth = seeds["depth"].nunique() == 1
-        return degradation_list(table, seeds, style, chance) if one_depth else degradation_grid(table, style, chance)
+        return (
+            degradation_list(table, seeds, style, chance)
+            if one_depth
+            else degradation_grid(table, seeds, style, chance)
+        )
     positions = depth_positions(sorted(seeds["depth"].unique()))
     unit = min(np.diff(list(positions.values())), default=1.0)
     styles = arm_styles(connections)

@@ -3,7 +3,7 @@
 More than ``MANY_ARMS`` lines in one panel cannot be told apart, and their legend has no room.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -125,11 +125,12 @@ def _handles(handles: list[Any], connections: Sequence[str], where: str) -> list
     return [*handles, *behind, grey_handle(where, ls="")]
 
 
-def degradation_grid(table: "pd.DataFrame", style: Style, chance: float) -> "Figure":
-    """Means with their intervals over depth, a panel for each connection."""
+def degradation_grid(table: "pd.DataFrame", seeds: "pd.DataFrame", style: Style, chance: float) -> "Figure":
+    """Means with their intervals over depth, and the runs that diverged, a panel for each connection."""
     connections = arm_order(table["connection"])
     positions = depth_positions(sorted(table["depth"].unique()))
-    lines = [grey_handle("mean", marker="o", ms=3), grey_handle("chance level", lw=0.7, ls=(0, (1, 1.5)))]
+    lines = [grey_handle("mean", marker="o", ms=3), *_diverged(seeds)]
+    lines.append(grey_handle("chance level", lw=0.7, ls=(0, (1, 1.5))))
     figure, named = grid(style, connections, _handles(lines, connections, "95 % intervals"))
     root_scale(next(iter(named.values())))
     for name, ax in named.items():
@@ -137,6 +138,9 @@ def degradation_grid(table: "pd.DataFrame", style: Style, chance: float) -> "Fig
         for shown, colour in ((PLAIN, BEHIND), (name, colour_of(name))):  # plain's own panel draws over the grey
             arm = table[table["connection"] == shown]
             _interval(ax, arm, [positions[d] for d in arm["depth"]], colour)
+        stopped = seeds[(seeds["connection"] == name) & seeds["diverged"]]
+        ax.plot(stopped["depth"].map(positions), 100 * stopped["value"].astype(float), "x", ms=4, mew=1.1,
+                color=colour_of(name), zorder=4, clip_on=False)  # fmt: skip
         depth_axis(ax, positions)
         ax.set_yticks([0, 1, 10, 25, 50, 100], ["0", "1", "10", "25", "50", "100"])
         ax.set_xlabel("")
@@ -156,23 +160,39 @@ def degradation_list(table: "pd.DataFrame", seeds: "pd.DataFrame", style: Style,
     """One depth: a row for each connection, sorted by its mean; every seed, the mean and its interval."""
     rows = table.sort_values(["value", "connection"], ascending=False)
     names = list(rows["connection"])
-    layout = Layout(left=1.75, bottom=0.42, top=0.28)
-    figure, axes = panels(style, 1, 1, style.page * 0.75, ROW_HEIGHT * len(names) + 0.1, layout)
+    handles = error_handles(table, seeds)
+    width = style.page * 0.75
+    columns = legend_columns(handles, len(handles), width)
+    layout = Layout(left=1.75, bottom=0.42, top=0.12 + legend_rows(handles, columns))
+    figure, axes = panels(style, 1, 1, width, ROW_HEIGHT * len(names) + 0.1, layout)
     ax = axes[0, 0]
     for y, row in enumerate(rows.to_dict("records")):
-        name, colour = row["connection"], colour_of(row["connection"])
-        runs = seeds[seeds["connection"] == name]
-        ends = [min(max(100 * row[end], 0), 100) for end in ("low", "high")]
-        ax.plot(ends, [y, y], color=colour, lw=1.3, zorder=2)
-        ax.plot(100 * runs["value"].astype(float), [y] * len(runs), "o", ms=2.6, mfc="none", mew=0.6,
-                color=colour, ls="", clip_on=False, zorder=3)  # fmt: skip
-        ax.plot(100 * row["value"], y, "o", ms=4.5, mec="white", mew=0.5, color=colour,
-                clip_on=False, zorder=4)  # fmt: skip
+        error_row(ax, y, row, seeds[seeds["connection"] == row["connection"]], colour_of(row["connection"]))
     _horizontal(ax, names, chance)
-    handles = [grey_handle("mean, 95 % interval", marker="o"), grey_handle("one seed", ls="", marker="o", mfc="none"),
-               grey_handle("chance level", lw=0.7, ls=(0, (1, 1.5)))]  # fmt: skip
-    legend_above(figure, handles, len(handles))
+    legend_above(figure, handles, columns)
     return figure
+
+
+def error_row(ax: Any, y: int, mean: Mapping[Any, Any], seeds: "pd.DataFrame", colour: str) -> None:
+    """One line of a list: the mean with its interval (cut at 0 and 100 %), every seed, those that diverged as ×."""
+    ends = np.clip([100 * float(mean["low"]), 100 * float(mean["high"])], 0, 100)
+    ax.plot(ends, [y, y], color=colour, lw=1.3, zorder=2)
+    stopped = seeds["diverged"].astype(bool)
+    for own, look in ((seeds[~stopped], {"marker": "o", "ms": 2.6, "mfc": "none", "mew": 0.6}),
+                      (seeds[stopped], {"marker": "x", "ms": 4, "mew": 1.1})):  # fmt: skip
+        ax.plot(100 * own["value"].astype(float), [y] * len(own), color=colour, ls="", clip_on=False, zorder=3, **look)
+    ax.plot(100 * float(mean["value"]), y, "o", ms=4.5, mec="white", mew=0.5, color=colour, clip_on=False, zorder=4)
+
+
+def error_handles(means: "pd.DataFrame", seeds: "pd.DataFrame") -> list[Any]:
+    """The legend of a list of ``error_row``."""
+    interval = ", 95 % interval" if means["low"].notna().any() else ""
+    handles = [grey_handle(f"mean{interval}", marker="o"), grey_handle("one seed", ls="", marker="o", mfc="none")]
+    return [*handles, *_diverged(seeds), grey_handle("chance level", lw=0.7, ls=(0, (1, 1.5)))]
+
+
+def _diverged(seeds: "pd.DataFrame") -> list[Any]:
+    return [grey_handle("diverged", ls="", marker="x", mew=1.1)] if seeds["diverged"].any() else []
 
 
 def _horizontal(ax: Any, names: list[str], chance: float) -> None:

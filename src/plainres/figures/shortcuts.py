@@ -2,12 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from plainres.analysis.shortcuts import PLAIN_ROW, rows_of
-from plainres.figures.axes import Layout, grey_handle, legend_above, legend_columns, legend_rows, panels, root_x
+from plainres.figures.axes import Layout, legend_above, legend_columns, legend_rows, panels, root_x
 from plainres.figures.canvas import NothingToDraw
-from plainres.figures.many import colour_of
+from plainres.figures.many import colour_of, error_handles, error_row
 from plainres.figures.style import GREY
 
 if TYPE_CHECKING:
@@ -66,14 +64,15 @@ def shortcut_table(table: "pd.DataFrame", style: "Style") -> "Figure":
     """
     shown = table[table["metric"] == "train_error"]
     count = int(shown["row"].max()) + 1
-    handles = _handles(shown)
+    means, seeds = (shown[shown["series"] == series] for series in ("mean", "seed"))
+    handles = error_handles(means, seeds)
     columns = legend_columns(handles, len(handles), style.page)
     layout = Layout(left=LEFT, right=RIGHT, top=legend_rows(handles, columns) + 0.24)
     figure, axes = panels(style, 1, 1, style.page, ROW_HEIGHT * count + 0.1, layout)
     ax = axes[0, 0]
     ax.axvline(100 * float(shown["chance_error"].max()), color=GREY, lw=0.7, ls=CHANCE_LINE, zorder=1)
-    for row, part in shown.groupby("row"):
-        _row(ax, part, count - 1 - int(row))
+    for _, mean in means.iterrows():
+        error_row(ax, count - 1 - int(mean["row"]), mean, seeds[seeds["row"] == mean["row"]], _colour(mean))
     root_x(ax)
     ax.set_yticks(range(count), [])
     ax.set_ylim(-0.6, count - 0.4)
@@ -83,23 +82,10 @@ def shortcut_table(table: "pd.DataFrame", style: "Style") -> "Figure":
     return figure
 
 
-def _row(ax: Any, part: "pd.DataFrame", y: int) -> None:
-    first = part.iloc[0]
-    colour = colour_of(
-        "plain"
-        if (first["shortcut"], first["branch"]) == PLAIN_ROW
-        else "residual"
-        if (first["shortcut"], first["branch"]) == ("1", "1")
-        else first["connection"]
-    )
-    mean, seeds = part[part["series"] == "mean"].iloc[0], part[part["series"] == "seed"]
-    ends = np.clip([100 * float(mean["low"]), 100 * float(mean["high"])], 0, 100)
-    ax.plot(ends, [y, y], color=colour, lw=1.3, zorder=2)
-    diverged = seeds["diverged"].astype(bool)
-    for own, look in ((seeds[~diverged], {"marker": "o", "ms": 2.6, "mfc": "none", "mew": 0.6}),
-                      (seeds[diverged], {"marker": "x", "ms": 4, "mew": 1.1})):  # fmt: skip
-        ax.plot(100 * own["value"].astype(float), [y] * len(own), color=colour, ls="", clip_on=False, zorder=3, **look)
-    ax.plot(100 * mean["value"], y, "o", ms=4.5, mec="white", mew=0.5, color=colour, clip_on=False, zorder=4)
+def _colour(row: "pd.Series[Any]") -> str:
+    """Of what it is, whatever the study calls it."""
+    known = {PLAIN_ROW: "plain", ("1", "1"): "residual"}
+    return colour_of(known.get((row["shortcut"], row["branch"]), str(row["connection"])))
 
 
 def _texts(ax: Any, style: "Style", shown: "pd.DataFrame", count: int) -> None:
@@ -115,11 +101,3 @@ def _texts(ax: Any, style: "Style", shown: "pd.DataFrame", count: int) -> None:
         for row, part in shown.groupby("row"):
             ax.text(edge, count - 1 - int(row), part[column].iloc[0] or "–", transform=at, ha=side, va="center")
         ax.text(edge, count - 0.35, titles[column], transform=at, ha=side, va="bottom", color=GREY, linespacing=0.95)
-
-
-def _handles(shown: "pd.DataFrame") -> list[Any]:
-    handles = [grey_handle("mean" + (", 95 % interval" if shown["low"].notna().any() else ""), marker="o", ms=4.5)]
-    handles.append(grey_handle("one seed", ls="", marker="o", ms=2.6, mfc="none", mew=0.6))
-    if shown["diverged"].any():
-        handles.append(grey_handle("diverged", ls="", marker="x", mew=1.1))
-    return [*handles, grey_handle("chance level", lw=0.7, ls=CHANCE_LINE)]
