@@ -167,7 +167,7 @@ def test_legend_columns_count_the_columns_that_are_drawn() -> None:
             widths.append(axes.legend_above(figure, handles, columns).get_window_extent().width / figure.dpi)
         assert widths == sorted(widths) and widths[2] > 1.1 * widths[1]
         for columns, width in enumerate(widths, 1):
-            assert axes.legend_columns(handles, 4, width + 0.02) == columns
+            assert axes.legend_columns(handles, 4, width + 0.06) == columns
             assert axes.legend_columns(handles, columns, width - 0.05) == max(columns - 1, 1)
 
 

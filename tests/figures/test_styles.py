@@ -55,7 +55,7 @@ def test_fonts_are_embedded_and_none_is_type_3(tables: FigureTables, style: Styl
     assert b"/Type3" not in pdf and b"/FontFile2" in pdf
     names = {name.decode() for name in re.findall(rb"/BaseFont /(?:[A-Z]{6}\+)?(\w+)", pdf)}
     assert names and all(name.startswith(style.params["font.family"][0].replace(" ", "")) for name in names), names
-    (width,) = {float(box[1]) for box in re.findall(rb"/MediaBox \[ 0 0 (\S+) (\S+) \]", pdf) for box in [(0, box[0])]}
+    (width,) = {float(found) for found in re.findall(rb"/MediaBox \[ 0 0 (\S+) \S+ \]", pdf)}
     assert width == pytest.approx(72 * style.column, abs=0.01)
 
 

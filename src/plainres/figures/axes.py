@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MIN_GAP = 0.07  # of the axis: depths closer than that on a log axis would print over each other
 LEGEND_ROW = 0.155
 LEGEND_WIDTH = 1.6
+LEGEND_MARGIN = 0.04  # texts are a little wider at one resolution than at another
 MAX_TICKS = 7
 LABEL_LETTERS, LABEL_SMALL = 25, 2 / 3  # what fits above a quarter of the page, and the share of the size beyond
 MANTISSAS = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(m / 10 for m in range(10, 100)))  # coarse to fine
@@ -189,7 +190,8 @@ def legend_columns(handles: list[Any], most: int, width: float) -> int:
     """As many columns, up to ``most``, as fit into a figure of this width; measured on the legend that is drawn."""
     for columns in range(most, 1, -1):
         trial = new_figure(width, 1)
-        if legend_above(trial, handles, columns).get_window_extent().width <= trial.bbox.width:
+        drawn = legend_above(trial, handles, columns).get_window_extent()
+        if drawn.width <= trial.bbox.width - LEGEND_MARGIN * trial.dpi:
             return columns
     return 1
 

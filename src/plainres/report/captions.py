@@ -133,7 +133,8 @@ def _errors(kind: str, table: "pd.DataFrame") -> Iterator[str]:
     if kind == "shortcut_table":
         means, points = (part[part["metric"] == "train_error"] for part in (means, points))
     one = "pair" if kind == "paired_gap" else "seed"
-    yield f"every {one} and the mean of {_span(means['n'], one)}"
+    several = means["n"].max() > 1
+    yield f"every {one} and the mean of {_span(means['n'], one)}" if several else f"one {one} for each point"
     if means["low"].notna().any():
         yield BARS.replace(", cut at 0 and 100 %", "") if kind == "paired_gap" else BARS
     diverged = points[points["diverged"]]
