@@ -41,9 +41,11 @@ STUDIES["built"] = BUILT
 STUDIES["one_built"] = FakeStudy(depths=(10, 20), seeds=(0,), connections=("plain",), steps=60, starts=((10, 0.0),))
 DIVERGED = {(arm, depth, 0): Status.DIVERGED for arm in ARMS for depth in (10, 20)}
 STUDIES["diverged"] = FakeStudy(depths=(10, 20), seeds=(0, 1), connections=ARMS, steps=60, status=DIVERGED)
-CASES = [("default", name) for name in FIGURES]
+NO_SHORTCUTS = "shortcut_table"  # these studies have none of the paper's; tests/figures/test_shortcuts.py draws it
+CASES = [("default", name) for name in FIGURES if name != NO_SHORTCUTS]
 CASES += [("many", name) for name in ("degradation", "profiles_grad_norm", "response_std")]
-FURTHER = [("many", name) for name in FIGURES if ("many", name) not in CASES and name != "profiles_branch_over_input"]
+ABSENT = (NO_SHORTCUTS, "profiles_branch_over_input")
+FURTHER = [("many", name) for name in FIGURES if ("many", name) not in CASES and name not in ABSENT]
 FURTHER += [(study, name) for study in ("one_built", "diverged") for name in ("degradation", "profiles_grad_norm")]
 FURTHER += [("built", name) for name in ("degradation", "training_curves", "profiles_grad_norm")]
 FURTHER += [

@@ -1,5 +1,6 @@
 """A figure's CSV alone gives the figure again; the published pictures are what this code draws from their CSVs."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -8,13 +9,12 @@ import pytest
 
 from plainres.errors import UserError
 from plainres.figures.gallery import KINDS
-from plainres.figures.redraw import Source, chosen, redraw, redraw_published, sources
+from plainres.figures.redraw import Source, chosen, published, redraw, redraw_published, sources
 from plainres.figures.save import csv_bytes, images, read_csv, save
 from plainres.figures.styles import REPORT, STYLES
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
-REPORTS = sorted({path.parent.parent for path in PUBLISHED.rglob("figures/*.csv")})
-ALL = [source for report in REPORTS for source in sources(report)]
+ALL = published(PUBLISHED)
 SMALL = {"paired_gap", "shortcut_table", "lesion_delete", "error_by_steps"}  # a moment each; the others are slow
 
 
@@ -26,14 +26,23 @@ def test_every_published_csv_is_a_figure_of_the_gallery() -> None:
         assert source.path.with_suffix(".png").exists() and source.path.with_suffix(".pdf").exists()
 
 
+def test_the_gallery_shows_every_figure() -> None:
+    page = PUBLISHED.parents[1] / "docs" / "figures.md"
+    text = page.read_text()
+    pictures = re.findall(r"^\*\*`(\w+)`\*\* \S.*\n\n!\[\1\]\(([^)]+)\)$", text, re.M)
+    assert [name for name, _ in pictures] and {name for name, _ in pictures} == set(KINDS)
+    links = re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)
+    assert len(links) == len(pictures) + 4 and all((page.parent / link).resolve().is_file() for link in links)
+
+
 @pytest.mark.parametrize(
     "source",
     [pytest.param(s, marks=() if s.kind in SMALL else pytest.mark.slow) for s in ALL],
-    ids=lambda source: f"{source.path.parents[1].name}-{source.name}",
+    ids=lambda source: f"{source.path.parents[1].name}-{source.style.name}-{source.name}",
 )
 def test_the_published_picture_is_what_its_csv_gives(source: Source) -> None:
     """Byte for byte, with the versions of constraints.txt."""
-    drawn = images(source.kind, read_csv(source.path.read_bytes()), REPORT)
+    drawn = images(source.kind, read_csv(source.path.read_bytes()), source.style)
     for suffix in ("png", "pdf"):
         stale = drawn[suffix] != source.path.with_suffix(f".{suffix}").read_bytes()
         assert not stale, f"{source.path}: the {suffix} is not what this code draws; `make figures` and look at it"

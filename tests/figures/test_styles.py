@@ -16,7 +16,7 @@ from plainres.store import Status
 STATUS = {("plain", 50, 0): Status.DIVERGED, ("residual", 20, 1): Status.FAILED}
 STUDY = FakeStudy(depths=(10, 20, 50), seeds=(0, 1), steps=150, status=STATUS, gains=True)
 FURTHER = [style for style in STYLES.values() if style is not REPORT]
-DRAWN = [name for name in FIGURES if name != "shortcut_table"]  # it has tests of its own
+DRAWN = [name for name in FIGURES if name != "shortcut_table"]  # test_shortcuts.py draws it
 QUICK = {("neurips", name) for name in ("degradation", "paired_gap", "profiles_grad_norm")} | {
     ("he2015", "plain_curves")
 }

@@ -12,7 +12,7 @@ from plainres.errors import UserError
 from plainres.figures.canvas import NothingToDraw
 from plainres.figures.gallery import KINDS
 from plainres.figures.save import save_csv
-from plainres.figures.styles import REPORT, Style
+from plainres.figures.styles import REPORT, STYLES, Style
 
 NAME = re.compile(rf"({'|'.join(sorted(KINDS, key=len, reverse=True))})(?:-(.*))?")
 ELSEWHERE = {  # figures that are no part of figures/, with their kind
@@ -31,11 +31,13 @@ class Source:
         kind: which figure, a key of ``gallery.KINDS``.
         setting: the part of its name that tells settings apart; "" if there is one.
         path: of the CSV.
+        style: of the pictures beside it.
     """
 
     kind: str
     setting: str
     path: Path
+    style: Style = REPORT
 
     @property
     def name(self) -> str:
@@ -51,6 +53,17 @@ def sources(report: Path) -> list[Source]:
     found += [source for source in beside if source.path.is_file()]
     order = list(KINDS)
     return sorted(found, key=lambda source: (order.index(source.kind), source.setting))
+
+
+def published(root: Path) -> list[Source]:
+    """The figures of every published report below a folder, those in further styles (``figures-<style>/``) too."""
+    found = []
+    for report in sorted({path.parent.parent for path in root.rglob("figures/*.csv")}):
+        found += sources(report)
+        for style in STYLES.values():
+            named = [(NAME.fullmatch(path.stem), path) for path in sorted(report.glob(f"figures-{style.name}/*.csv"))]
+            found += [Source(match[1], match[2] or "", path, style) for match, path in named if match is not None]
+    return found
 
 
 def chosen(found: Sequence[Source], only: Sequence[str]) -> list[Source]:
@@ -88,12 +101,11 @@ def redraw(source: Source, style: Style, folder: Path | None = None) -> list[Pat
 
 
 def redraw_published(root: Path) -> list[Path]:
-    """Redraw every figure of every published report below a folder in the report's style, in place."""
-    reports = sorted({path.parent.parent for path in root.rglob("figures/*.csv")})
+    """Redraw every figure of every published report below a folder, in place."""
     written = []
-    for source in (source for report in reports for source in sources(report)):
+    for source in published(root):
         try:
-            written += redraw(source, REPORT)
+            written += redraw(source, source.style)
         except NothingToDraw as nothing:
             raise UserError(f"{source.path}: {nothing}") from nothing
     return written

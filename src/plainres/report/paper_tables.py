@@ -113,8 +113,9 @@ def shortcut_text_table(table: "pd.DataFrame") -> TextTable:
         rows.append([first["shortcut"], first["branch"], *counts, *errors, first["paper"] or "–"])
     heads = ["on the shortcut", "on F", "n", "diverged", "training error (%)", "validation error (%)",
              "He et al. 2016: test error (%)"]  # fmt: skip
+    intervals = "; 95 % t intervals over seeds" if means["low"].notna().any() else ""
     note = (
-        f"Depth {int(means['depth'].max())}; 95 % t intervals over seeds. The paper's numbers are of ResNet-110 on "
+        f"Depth {int(means['depth'].max())}{intervals}. The paper's numbers are of ResNet-110 on "
         "CIFAR-10 (median of 5; fail: above 20 %): compare the order of rows, not the numbers."
     )
     return TextTable(heads, rows, frozenset({2, 3, 4, 5, 6}), note)
