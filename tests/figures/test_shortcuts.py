@@ -1,5 +1,6 @@
 """The shortcuts of He et al. 2016, table 1: every preset is its row, and the figure has the paper's order."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -7,13 +8,13 @@ import pytest
 
 from drawing import check_texts, drawn_of, drawn_texts
 from plainres.analysis.shortcuts import FAIL, PAPER, PLAIN_ROW, row_of, rows_of
-from plainres.config import compose
 from plainres.figures.canvas import NothingToDraw
 from plainres.figures.save import csv_bytes, read_csv
 from plainres.figures.shortcuts import shortcut_rows
 from plainres.figures.styles import STYLES, Style
 from plainres.pair import identity_fields
 from plainres.report.paper_tables import shortcut_text_table
+from plainres.schema import RunConf
 
 PRESETS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "connection" / "he2016").glob("*.yaml"))
 # Typed from the paper's table 1, by preset.
@@ -32,15 +33,11 @@ TABLE = {
 }
 
 
-def parts(connection: str) -> dict[str, object]:
-    return identity_fields(compose([f"connection={connection}"]))
-
-
 @pytest.fixture(scope="module")
-def every() -> dict[str, dict[str, object]]:
+def every(make_conf: Callable[..., RunConf]) -> dict[str, dict[str, object]]:
     """The identity fields of the presets, and of connections that are no row of the table."""
     names = ["plain", "residual", "skipinit", "stochastic_depth", "concat", *[f"he2016/{name}" for name in PRESETS]]
-    return {name.removeprefix("he2016/"): parts(name) for name in names}
+    return {name.removeprefix("he2016/"): identity_fields(make_conf(name)) for name in names}
 
 
 def test_every_preset_is_a_row_of_the_paper(every: dict[str, dict[str, object]]) -> None:
