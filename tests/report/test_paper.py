@@ -94,6 +94,7 @@ ODD = r"""a_b & 50 % $x$ #1 {c} ~ ^ \ <b> | "q" − ± ≥ √ ‖∂‖ ½ – 
 def test_latex_is_escaped() -> None:
     assert escape("a_b & 5 %") == r"a\_b \& 5 \%" and escape("中\n") == "U+4E2DU+000A"
     assert escape("\\{") == r"\textbackslash{}\{"
+    assert escape("[-0.07, +1] d-1") == "[$-$0.07, +1] d-1"
     lines = latex(TextTable(["a", "b"], [["[1]", "x"], ["*", "y"]], frozenset({1}))).splitlines()
     assert lines[1] == r"\begin{tabular}{lr}" and lines[5] == r"{[1]} & x \\" and lines[6] == r"{*} & y \\"
     assert markdown(TextTable(["a"], [["x|y"]], frozenset(), "note")) == "| a |\n| --- |\n| x\\|y |\n\nnote\n"

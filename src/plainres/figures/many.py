@@ -139,7 +139,7 @@ def degradation_grid(table: "pd.DataFrame", seeds: "pd.DataFrame", style: Style,
             arm = table[table["connection"] == shown]
             _interval(ax, arm, [positions[d] for d in arm["depth"]], colour)
         stopped = seeds[(seeds["connection"] == name) & seeds["diverged"]]
-        ax.plot(stopped["depth"].map(positions), 100 * stopped["value"].astype(float), "x", ms=4, mew=1.1,
+        ax.plot(stopped["depth"].map(positions), 100 * stopped["value"].astype(float), "x", ms=6.5, mew=1.1,
                 color=colour_of(name), zorder=4, clip_on=False)  # fmt: skip
         depth_axis(ax, positions)
         ax.set_yticks([0, 1, 10, 25, 50, 100], ["0", "1", "10", "25", "50", "100"])
@@ -179,7 +179,7 @@ def error_row(ax: Any, y: int, mean: Mapping[Any, Any], seeds: "pd.DataFrame", c
     ax.plot(ends, [y, y], color=colour, lw=1.3, zorder=2)
     stopped = seeds["diverged"].astype(bool)
     for own, look in ((seeds[~stopped], {"marker": "o", "ms": 2.6, "mfc": "none", "mew": 0.6}),
-                      (seeds[stopped], {"marker": "x", "ms": 4, "mew": 1.1})):  # fmt: skip
+                      (seeds[stopped], {"marker": "x", "ms": 6.5, "mew": 1.1})):  # fmt: skip
         ax.plot(100 * own["value"].astype(float), [y] * len(own), color=colour, ls="", clip_on=False, zorder=3, **look)
     ax.plot(100 * float(mean["value"]), y, "o", ms=4.5, mec="white", mew=0.5, color=colour, clip_on=False, zorder=4)
 

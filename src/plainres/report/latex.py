@@ -1,5 +1,6 @@
 """A table of texts as LaTeX (booktabs) and as Markdown."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ SPECIAL = {
     "≥": r"$\geq$", "≤": r"$\leq$", "√": r"$\surd$", "‖": r"$\|$", "∂": r"$\partial$", "Δ": r"$\Delta$",
     "λ": r"$\lambda$", "α": r"$\alpha$", "σ": r"$\sigma$", "½": "1/2", "→": r"$\to$", "ⁿ": "$^n$",
 }  # fmt: skip
+MINUS = re.compile(r"(?<!\w)-(?=\d)")  # before a number a hyphen is a minus
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class TextTable:
 
 def escape(text: str) -> str:
     """Text that pdflatex prints as it is; a character that it lacks becomes its code point, U+4E2D."""
+    text = MINUS.sub("−", text)
     return "".join(SPECIAL.get(c) or (c if c.isprintable() and ord(c) < 256 else f"U+{ord(c):04X}") for c in text)
 
 
