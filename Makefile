@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 STUDY ?= results/depth
 
-.PHONY: help install depth smoke figures lint format test test-slow bench clean
+.PHONY: help install depth smoke report figures lint format test test-slow bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F '\t' '{printf "  make %-10s  %s\n", $$1, $$2}'
@@ -30,8 +30,11 @@ depth: install  ## run the default study (40 runs, about 3 minutes on 2 cores) a
 smoke: install  ## run every stage once, in under 20 seconds
 	$(BIN)/python -m run +sweep=smoke
 
-figures: install  ## redraw tables and figures of a finished study from its files (STUDY=results/depth)
+report: install  ## write tables and figures of a finished study anew from its files (STUDY=results/depth)
 	$(BIN)/plainres report $(STUDY)
+
+figures: install  ## redraw every published figure from its CSV: results/published is all that it reads
+	$(BIN)/python scripts/redraw.py
 
 lint: install  ## ruff and mypy --strict
 	$(BIN)/ruff check .

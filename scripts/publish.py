@@ -24,7 +24,7 @@ def main(study_dir: str, destination: str, *figures: str) -> None:
         record = run.read()
         record["environment"].pop("hostname", None)
         data = record["config"]["data"]
-        folders |= {data[key] for key in ("root", "cache_dir") if data.get(key)}
+        folders |= {data[key] for key in ("root", "cache_dir") if data.get(key)} | {record["config"]["results_dir"]}
         path = target / "runs" / run.name / "run.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(record, indent=1) + "\n")

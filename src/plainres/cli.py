@@ -1,4 +1,4 @@
-"""`plainres status|report|compare|describe|lesion|shattering`: look at studies and networks.
+"""`plainres status|report|figures|compare|describe|lesion|shattering`: look at studies and networks.
 
 Only the last three import torch, and only when they are called.
 """
@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     what = "further studies whose runs test claims about this one (budget, learning rate, initial scales, construction)"
     report.add_argument("--with", dest="beside", metavar="DIR", nargs="+", action="extend", default=[], help=what)
+    _add_figures(commands, what)
     text = "several studies on one page, aligned by depth and connection"
     compare = commands.add_parser("compare", help=text, description=f"{text[0].upper()}{text[1:]}.")
     compare.add_argument("studies", metavar="DIR", nargs="+", help="two or more studies' folders")
@@ -77,6 +78,15 @@ def _add(commands: argparse._SubParsersAction, name: str, command: object, text:
     return parser
 
 
+def _add_figures(commands: argparse._SubParsersAction, beside: str) -> None:  # type: ignore[type-arg]
+    text = "draw a study, or a published one from its CSVs, in the style of a paper: figures, captions, LaTeX tables"
+    figures = _add(commands, "figures", _figures, text)
+    figures.add_argument("--style", default="report", help="report (in place), he2015, poster, icml or neurips")
+    what = "figures to draw, such as degradation; all if it is left out"
+    figures.add_argument("--only", metavar="NAME", nargs="+", action="extend", default=[], help=what)
+    figures.add_argument("--with", dest="beside", metavar="DIR", nargs="+", action="extend", default=[], help=beside)
+
+
 def _status(arguments: argparse.Namespace) -> None:
     from plainres.report.status import print_status
 
@@ -94,6 +104,16 @@ def _compare(arguments: argparse.Namespace) -> None:
     from plainres.report.compare import compare, print_comparison
 
     print_comparison(*compare(arguments.studies, arguments.out, _say))
+
+
+def _figures(arguments: argparse.Namespace) -> None:
+    from plainres.report.paper import draw_paper
+
+    result = draw_paper(arguments.study, arguments.style, arguments.only, arguments.beside, _say)
+    for line in result.skipped:
+        _say(f"not drawn: {line}")
+    tables = f", {len(result.tables)} tables and captions.md" if result.tables else ""
+    print(f"{len(result.figures)} figures as PDF, PNG and CSV{tables}: {result.folder}")
 
 
 def _describe(arguments: argparse.Namespace) -> None:

@@ -1,33 +1,24 @@
 """Every figure, also with diverged and unfinished runs: no texts overlap, equal tables give equal bytes."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.text import Text
 
+from drawing import check_texts, draw, drawn_of, drawn_texts, table_of, tables_of
 from fake_study import FakeStudy
 from plainres.analysis.construction import construction_curves
 from plainres.analysis.curves import curves
-from plainres.analysis.degradation import judge
-from plainres.analysis.gain_chain import gain_chain
-from plainres.analysis.inside import Inside
 from plainres.analysis.load import load_study
-from plainres.analysis.results import usable
 from plainres.figures import axes
-from plainres.figures.construction import construction
-from plainres.figures.gain_chain import gain_chain as draw_chain
-from plainres.figures.lesion import lesion
-from plainres.figures.paper import FIGURES, METRICS, FigureTables, paper_figures
-from plainres.figures.profiles import profiles
-from plainres.figures.save import Drawn, NothingToDraw, save, styled
+from plainres.figures.canvas import NothingToDraw, styled
+from plainres.figures.gallery import draw as draw_kind
+from plainres.figures.paper import FIGURES, FigureTables, paper_figures
+from plainres.figures.save import save
 from plainres.figures.style import arm_styles, depth_shades
+from plainres.figures.styles import REPORT
 from plainres.store import Status
 
 ODD = {("plain", 50, 0): Status.DIVERGED, ("residual", 20, 1): Status.FAILED}
@@ -50,9 +41,11 @@ STUDIES["built"] = BUILT
 STUDIES["one_built"] = FakeStudy(depths=(10, 20), seeds=(0,), connections=("plain",), steps=60, starts=((10, 0.0),))
 DIVERGED = {(arm, depth, 0): Status.DIVERGED for arm in ARMS for depth in (10, 20)}
 STUDIES["diverged"] = FakeStudy(depths=(10, 20), seeds=(0, 1), connections=ARMS, steps=60, status=DIVERGED)
-CASES = [("default", name) for name in FIGURES]
+NO_SHORTCUTS = "shortcut_table"  # these studies have none of the paper's; tests/figures/test_shortcuts.py draws it
+CASES = [("default", name) for name in FIGURES if name != NO_SHORTCUTS]
 CASES += [("many", name) for name in ("degradation", "profiles_grad_norm", "response_std")]
-FURTHER = [("many", name) for name in FIGURES if ("many", name) not in CASES and name != "profiles_branch_over_input"]
+ABSENT = (NO_SHORTCUTS, "profiles_branch_over_input")
+FURTHER = [("many", name) for name in FIGURES if ("many", name) not in CASES and name not in ABSENT]
 FURTHER += [(study, name) for study in ("one_built", "diverged") for name in ("degradation", "profiles_grad_norm")]
 FURTHER += [("built", name) for name in ("degradation", "training_curves", "profiles_grad_norm")]
 FURTHER += [
@@ -69,14 +62,6 @@ FURTHER += [
     ("smoke", "profiles_update_ratio"),
 ]
 CASES += [pytest.param(*case, marks=pytest.mark.slow) for case in FURTHER]
-
-
-def tables_of(study: Path) -> FigureTables:
-    loaded = load_study(study)
-    inside = Inside(loaded, loaded.runs, METRICS)
-    drawn, _ = curves(loaded, loaded.runs)
-    rows = judge(loaded.runs).table
-    return FigureTables(drawn, rows, usable(loaded.runs), inside.profile, inside.map, lambda: gain_chain(inside))
 
 
 class Tables(dict[str, FigureTables]):
@@ -96,44 +81,11 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     return Tables(tmp_path_factory.mktemp("studies"))
 
 
-def draw(tables: FigureTables, wanted: str) -> Drawn:
-    return next(make for name, make in paper_figures(tables) if name == wanted)()
-
-
-def drawn_texts(figure: Any) -> Iterator[tuple[str, Any]]:
-    """Every text that is drawn, with its box in pixels."""
-    seen: list[Text] = []
-    real = Text.draw
-
-    def record(self: Text, renderer: Any) -> None:
-        if self.get_visible() and self.get_text().strip():
-            seen.append(self)
-        real(self, renderer)
-
-    with styled(), mock.patch.object(Text, "draw", record):
-        figure.canvas.draw()
-        for text in seen:
-            yield text.get_text(), text.get_window_extent()
-
-
 @pytest.mark.parametrize(("study", "name"), CASES)
 def test_texts_are_whole_and_do_not_overlap(tables: dict[str, FigureTables], study: str, name: str) -> None:
     drawn = draw(tables[study], name)
     assert len(drawn.table)
     check_texts(drawn)
-
-
-def check_texts(drawn: Drawn) -> None:
-    boxes = list(drawn_texts(drawn.figure))
-    for text, box in boxes:
-        assert drawn.figure.bbox.x0 <= box.x0 and box.x1 <= drawn.figure.bbox.x1, f"{text} is cut off"
-        assert drawn.figure.bbox.y0 <= box.y0 and box.y1 <= drawn.figure.bbox.y1, f"{text} is cut off"
-    for legend in drawn.figure.legends:
-        box = legend.get_window_extent().padded(-0.5)
-        assert box.x0 >= drawn.figure.bbox.x0 and box.x1 <= drawn.figure.bbox.x1, "the legend is cut off"
-    for (text, box), (other, other_box) in combinations(boxes, 2):
-        inside = box.padded(-0.5)
-        assert not inside.overlaps(other_box), f"{text!r} lies over {other!r}"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +106,7 @@ def test_texts_of_the_construction_figure(
         construction_curves(curves(loaded, part)[0]).assign(setting=str(setting))
         for setting, part in loaded.runs.groupby("setting")
     ]
-    drawn = construction(pd.concat(parts, ignore_index=True))
+    drawn = drawn_of("construction", pd.concat(parts, ignore_index=True))
     assert len(drawn.figure.axes) == len(lrs) * (len(depths) - 1)
     assert set(drawn.table["connection"]) == {"plain", "plain(start=10)", "plain(start=10, noise=0.1)"}
     check_texts(drawn)
@@ -163,7 +115,7 @@ def test_texts_of_the_construction_figure(
 def test_a_construction_figure_needs_constructed_runs(tables: dict[str, FigureTables]) -> None:
     nothing = construction_curves(tables["default"].curves).assign(setting="all")
     with pytest.raises(NothingToDraw, match="starts from a trained network"):
-        construction(nothing)
+        draw_kind("construction", nothing)
 
 
 def test_built_networks_have_the_colour_of_their_arm_and_marks_of_their_own() -> None:
@@ -182,10 +134,9 @@ def test_the_list_of_names_is_complete(tables: dict[str, FigureTables]) -> None:
 
 def test_equal_tables_give_equal_bytes(tables: dict[str, FigureTables], tmp_path: Path) -> None:
     for name in ("training_curves", "heatmap_grad_norm"):
-        first = [p.read_bytes() for p in save(draw(tables["smoke"], name), tmp_path / "1", name)]
-        again = [p.read_bytes() for p in save(draw(tables["smoke"], name), tmp_path / "2", name)]
+        table = table_of(tables["smoke"], name)
+        first, again = ([p.read_bytes() for p in save(name, table, tmp_path / str(i), name)] for i in range(2))
         assert first == again
-        assert b"/Type /Font" in first[2] and b"/Type3" not in first[2]
 
 
 def test_branch_ratio_shows_only_arms_with_an_addition(tables: dict[str, FigureTables]) -> None:
@@ -201,24 +152,24 @@ def test_texts_of_the_lesion_figure(place: str, depths: tuple[int, ...], arms: t
     error = [None if place == "block" else 0.5, *np.linspace(0.1, 0.9, 8)]  # a block that cannot be deleted
     rows = [
         {"connection": arm, "depth": depth, "seed": seed, place: where, "train_error": error[where],
-         "val_error": 0.2, "intact_train_error": 0.01, "intact_val_error": 0.1}
+         "val_error": 0.2, "intact_train_error": 0.01, "intact_val_error": 0.1, "chance_error": 0.9}
         for arm in arms for depth in depths for seed in (0, 1) for where in range((depth - 2) // 2)
     ]  # fmt: skip
-    check_texts(lesion(pd.DataFrame(rows), place, 0.9))
+    check_texts(drawn_of({"block": "lesion_delete", "distance": "lesion_swap"}[place], pd.DataFrame(rows)))
 
 
 def test_legend_columns_count_the_columns_that_are_drawn() -> None:
     """Four entries in three columns stand as 2 + 1 + 1, and not as 2 + 2."""
     names = ["short", "short", "an entry that is a good deal longer", "an entry that is a good deal longer"]
     handles = [axes.grey_handle(name) for name in names]
-    with styled():
+    with styled(REPORT):
         widths = []
         for columns in (1, 2, 3, 4):
-            figure = axes.panels(1, 1, 10, 1, axes.Layout())[0]
+            figure = axes.panels(REPORT, 1, 1, 10, 1, axes.Layout())[0]
             widths.append(axes.legend_above(figure, handles, columns).get_window_extent().width / figure.dpi)
         assert widths == sorted(widths) and widths[2] > 1.1 * widths[1]
         for columns, width in enumerate(widths, 1):
-            assert axes.legend_columns(handles, 4, width + 0.02) == columns
+            assert axes.legend_columns(handles, 4, width + 0.06) == columns
             assert axes.legend_columns(handles, columns, width - 0.05) == max(columns - 1, 1)
 
 
@@ -232,18 +183,18 @@ def test_the_gain_chain_is_drawn_over_the_scalar_chains(tables: dict[str, Figure
         steep = [y for _, y in lines if len(y) == 25]
         assert len(steep) == 2 and all(y[0] == 1 for y in steep), "one chain of 24 blocks in each arm"
     assert set(drawn.table["moment"]) == {"start", "end"}
-    texts = [text for text, _ in drawn_texts(drawn.figure)]
+    texts = [text for text, _ in drawn_texts(drawn)]
     assert texts.count("0.98ⁿ") == texts.count("1ⁿ") == texts.count("1.02ⁿ") == 2, "once in each panel"
 
 
 @pytest.mark.parametrize("study", ["default", "many"])
 def test_a_band_that_leaves_the_panel_says_so(tables: dict[str, FigureTables], study: str) -> None:
     def says_so(table: pd.DataFrame) -> bool:
-        drawn = draw_chain(table)
+        drawn = drawn_of("gain_chain", table)
         check_texts(drawn)
-        return any("bands cut at an edge go on" in text.replace("\n", " ") for text, _ in drawn_texts(drawn.figure))
+        return any("bands cut at an edge go on" in text.replace("\n", " ") for text, _ in drawn_texts(drawn))
 
-    table = tables[study].chain()
+    table = table_of(tables[study], "gain_chain")
     low = table["low"].where(table["num_blocks"] < 5, 1e-11)
     assert not says_so(table.assign(low=low))
     assert says_so(table.assign(low=low.where(low > 1e-11, 3e-13)))
@@ -262,13 +213,13 @@ def test_a_chain_without_a_gradient_ends_with_a_mark(tables: dict[str, FigureTab
     table = tables["default"].chain()
     gone = (table["connection"] == "plain") & (table["num_blocks"] > 3)
     cut = table.assign(n_ended=2 * gone, n_seeds=table["n_seeds"].where(~gone, 0), value=table["value"].where(~gone))
-    drawn = draw_chain(cut)
-    assert any(text.startswith("from here on exactly 0") for text, _ in drawn_texts(drawn.figure))
+    drawn = drawn_of("gain_chain", cut)
+    assert any(text.startswith("from here on exactly 0") for text, _ in drawn_texts(drawn))
     ends = [line.get_xdata()[0] for line in drawn.figure.axes[0].lines if line.get_marker() == "x"]
     assert ends == [3, 3, 3], "three depths of the plain arm"
     nothing = cut.assign(n_seeds=0)
     with pytest.raises(NothingToDraw, match="no gradient passes a block"):
-        draw_chain(nothing)
+        draw_kind("gain_chain", nothing)
 
 
 def test_depth_ticks_stand_at_the_depths(tables: dict[str, FigureTables]) -> None:
@@ -293,10 +244,10 @@ def test_zeros_are_marked_not_drawn_as_small(tables: dict[str, FigureTables]) ->
         value=profile["value"].where(~first), low=profile["low"].where(~first), high=profile["high"].where(~first),
         n=profile["n"].where(~first, 0), n_zero=first.astype(int),
     )  # fmt: skip
-    drawn = profiles(dead, "gradient norm", "layer index")
+    drawn = drawn_of("profiles_grad_norm", dead)
     check_texts(drawn)
     figure = drawn.figure
-    labels = [t for t, _ in drawn_texts(figure)]
+    labels = [t for t, _ in drawn_texts(drawn)]
     assert "exactly 0 in some seed" in labels
     assert np.isnan(figure.axes[0].lines[0].get_ydata()[0])
 

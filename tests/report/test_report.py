@@ -49,7 +49,7 @@ def test_whole_report_without_the_training_side(tmp_path: Path) -> None:
     report = study / "report"
     assert {p.name for p in report.iterdir()} == FILES
     figures = {p.name for p in (report / "figures").iterdir()}
-    assert len(figures) == 3 * 11 and "training_curves.pdf" in figures
+    assert len(figures) == 3 * 14 and "training_curves.pdf" in figures
 
 
 def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     kept = digest(study / "report", ".csv", ".json", ".md", ".pdf", ".png")
     build_report(study)
     assert digest(study / "report", ".csv", ".json", ".md", ".pdf", ".png") == kept
-    assert len(first.figures) == 2 and len(first.skipped) == len(FIGURES) - 2
+    assert len(first.figures) == 5 and len(first.skipped) == len(FIGURES) - 5
 
 
 @pytest.mark.usefixtures("without_figures")

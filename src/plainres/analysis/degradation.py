@@ -34,11 +34,14 @@ class Verdict:
         onsets: one row per setting and connection: the least depth whose degradation interval, corrected for
             the number of depths, lies wholly above ``MARGIN``, and the same in words.
         left_out: the runs that are not used, or used without a partner, and why.
+        pairs: one row per matched pair: setting, connection, depth, seed, gap (plain − connection, a fraction),
+            diverged (one of the two did).
     """
 
     table: "pd.DataFrame"
     onsets: "pd.DataFrame"
     left_out: "pd.DataFrame"
+    pairs: "pd.DataFrame"
 
 
 def judge(runs: "pd.DataFrame") -> Verdict:
@@ -46,7 +49,8 @@ def judge(runs: "pd.DataFrame") -> Verdict:
     used, left_out = split_usable(runs)
     across_depth, across_arms = grouped(used, ["depth", "start"]), grouped(used, ["connection"])
     table = _table(runs, across_depth, across_arms)
-    return Verdict(table, _onsets(runs, table), _with_partnerless(left_out, across_arms))
+    left_out = _with_partnerless(left_out, across_arms)
+    return Verdict(table, _onsets(runs, table), left_out, _pairs(across_arms))
 
 
 def _with_partnerless(left_out: "pd.DataFrame", used: "pd.DataFrame") -> "pd.DataFrame":
@@ -61,6 +65,17 @@ def _with_partnerless(left_out: "pd.DataFrame", used: "pd.DataFrame") -> "pd.Dat
     why = "counts in its own mean; no finished run of the other arm to pair it with"
     both = pd.concat([left_out, reasons(alone, why)])
     return both.sort_values(["setting", "depth", "connection", "seed", "name"], ignore_index=True)
+
+
+def _pairs(used: "pd.DataFrame") -> "pd.DataFrame":
+    """The gap of every pair, of which the table has the means."""
+    scratch = used[~is_built(used)]
+    plain = scratch.loc[scratch["connection"] == PLAIN, ["group", "train_error", "diverged"]]
+    both = scratch[scratch["connection"] != PLAIN].merge(plain, on="group", suffixes=("", "_plain"))
+    both["gap"] = both["train_error_plain"].astype(float) - both["train_error"].astype(float)
+    both["diverged"] = both["diverged"].astype(bool) | both["diverged_plain"].astype(bool)
+    keys = ["setting", "connection", "depth", "seed"]
+    return both[[*keys, "gap", "diverged"]].sort_values(keys, ignore_index=True)
 
 
 def _table(runs: "pd.DataFrame", across_depth: "pd.DataFrame", across_arms: "pd.DataFrame") -> "pd.DataFrame":

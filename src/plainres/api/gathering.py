@@ -12,7 +12,7 @@ from plainres.analysis.inside_values import METRICS, measured
 from plainres.analysis.load import LoadedStudy
 from plainres.analysis.near_identity import early_losses
 from plainres.analysis.pool import Pool
-from plainres.report.build import ReportResult
+from plainres.report.examine import ReportResult
 from plainres.report.evidence import evidence_document
 
 

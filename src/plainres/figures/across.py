@@ -19,52 +19,47 @@ from plainres.figures.axes import (
     panels,
     root_scale,
 )
-from plainres.figures.many import is_many
-from plainres.figures.save import Drawn, NothingToDraw, styled
-from plainres.figures.style import FULL_WIDTH, GREY, ArmStyle, arm_styles
+from plainres.figures.style import GREY, ArmStyle, arm_styles
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+
+    from plainres.figures.styles import Style
 
 PANEL_HEIGHT = 1.8
-MOST_PANELS = 6
+WIDE = 6.0  # a page in inches, at the report's font size, on which three panels have room for a whole label
 ERROR = "final training error (%), √ scale"
 CHANCE_LINE = (0, (1, 1.5))
 BAR = {"fmt": "none", "elinewidth": 1.1, "capsize": 2.5, "zorder": 4}
 
 
-def error_against(table: "pd.DataFrame", label: str) -> Drawn:
+def error_against(table: "pd.DataFrame", style: "Style", label: str) -> "Figure":
     """Final training error against a number that settings differ in, a panel for each depth: every seed, the mean.
 
     Args:
-        table: ``analysis.across.by_rate`` or ``by_steps``.
+        table: ``tables.error_against_rows``.
+        style: of the figure.
         label: of the x axis.
     """
-    arms = arm_order(table["connection"])
-    varied = table.groupby("depth")["x"].nunique() > 1  # one value alone says nothing here
-    depths = [int(depth) for depth in varied.index[varied]][-MOST_PANELS:]
-    if not depths:
-        raise NothingToDraw(f"no depth has runs at more than one {label}")
-    table = table[table["depth"].isin(depths)]
-    styles = arm_styles(arms)
-    with styled():
-        handles = _handles(styles, diverged=bool(table["diverged"].any()), chosen=bool(table["chosen"].any()))
-        figure, axes = _row(len(depths), handles)
-        for ax, depth in zip(axes, depths, strict=True):
-            at = table[table["depth"] == depth]
-            for name, style in styles.items():
-                _against(ax, at[at["connection"] == name], style)
-            _chance(ax, table)
-            root_scale(ax)
-            values = sorted(table["x"].unique())
-            ax.set_xscale("log")
-            ax.minorticks_off()
-            ax.set_xticks(values, [f"{value:g}" for value in values])
-            ax.set_xlim(values[0] / 1.5, values[-1] * 1.5)
-            ax.set_xlabel(label)
-            panel_label(ax, f"depth {depth}")
-        axes[0].set_ylabel(ERROR)
-    return Drawn(figure, table.sort_values(["depth", "connection", "x", "seed"]))
+    depths, styles = sorted(table["depth"].unique()), arm_styles(arm_order(table["connection"]))
+    handles = _handles(styles, diverged=bool(table["diverged"].any()), chosen=bool(table["chosen"].any()))
+    figure, axes = _row(style, len(depths), handles)
+    for ax, depth in zip(axes, depths, strict=True):
+        at = table[table["depth"] == depth]
+        for name, arm in styles.items():
+            _against(ax, at[at["connection"] == name], arm)
+        _chance(ax, table)
+        root_scale(ax)
+        values = sorted(table["x"].unique())
+        ax.set_xscale("log")
+        ax.minorticks_off()
+        ax.set_xticks(values, [f"{value:g}" for value in values])
+        ax.set_xlim(values[0] / 1.5, values[-1] * 1.5)
+        ax.set_xlabel(label)
+        panel_label(ax, f"depth {depth}")
+    axes[0].set_ylabel(ERROR)
+    return figure
 
 
 def _against(ax: Any, arm: "pd.DataFrame", style: ArmStyle) -> None:
@@ -90,36 +85,31 @@ def _against(ax: Any, arm: "pd.DataFrame", style: ArmStyle) -> None:
     ax.plot(best, means[best], "o", ms=9, mfc="none", mec=style.colour, mew=0.9, clip_on=False)
 
 
-def settings(table: "pd.DataFrame", seeds: "pd.DataFrame") -> Drawn:
+def settings(table: "pd.DataFrame", style: "Style") -> "Figure":
     """Final training error against depth, a panel for each setting: the negative control in one look.
 
     Args:
-        table: degradation.csv.
-        seeds: the finished runs: setting, connection, depth, train_error, chance_error.
+        table: ``tables.settings_rows``.
+        style: of the figure.
     """
-    names = sorted(table["setting"].unique())
-    if not 2 <= len(names) <= MOST_PANELS:
-        raise NothingToDraw(f"{len(names)} settings; beside each other stand 2 to {MOST_PANELS}")
-    arms = arm_order(table["connection"])
-    if is_many(arms):
-        raise NothingToDraw(f"{len(arms)} connections are too many beside each other; each setting has a figure")
+    names, arms = sorted(table["setting"].unique()), arm_order(table["connection"])
     styles, positions = arm_styles(arms), depth_positions(sorted(int(d) for d in table["depth"].unique()))
-    with styled():
-        handles = _handles(styles, interval_too=True)
-        figure, axes = _row(len(names), handles, 1 + max(name.count(", ") for name in names))
-        for ax, name in zip(axes, names, strict=True):
-            mine = table[(table["setting"] == name) & (table["n"] > 0)]
-            for connection, style in styles.items():
-                _depths(ax, mine[mine["connection"] == connection], positions, style)
-            _chance(ax, seeds)
-            depth_axis(ax, positions)
-            if len(names) > 3:  # the whole label would run into the next panel's
-                ax.set_xlabel("depth")
-            root_scale(ax)
-            panel_label(ax, name.replace(", ", "\n"))
-        axes[0].set_ylabel(ERROR)
-    columns = ["setting", "connection", "depth", "n", "train_error_mean", "train_error_low", "train_error_high"]
-    return Drawn(figure, table[columns].sort_values(["setting", "connection", "depth"]))
+    handles = _handles(styles, diverged=bool((table["n_diverged"] > 0).any()), interval_too=True)
+    figure, axes = _row(style, len(names), handles, 1 + max(name.count(", ") for name in names))
+    for ax, name in zip(axes, names, strict=True):
+        mine = table[(table["setting"] == name) & (table["n"] > 0)]
+        for connection, arm in styles.items():
+            _depths(ax, mine[mine["connection"] == connection], positions, arm)
+        _chance(ax, table)
+        depth_axis(ax, positions)
+        if len(names) > (
+            3 if style.page > WIDE * style.scale else 2
+        ):  # the whole label would run into the next panel's
+            ax.set_xlabel("depth")
+        root_scale(ax)
+        panel_label(ax, name.replace(", ", "\n"))
+    axes[0].set_ylabel(ERROR)
+    return figure
 
 
 def _depths(ax: Any, arm: "pd.DataFrame", positions: dict[int, float], style: ArmStyle) -> None:
@@ -129,39 +119,57 @@ def _depths(ax: Any, arm: "pd.DataFrame", positions: dict[int, float], style: Ar
     known = ~np.isnan(low)
     bars = np.array([mean - np.clip(low, 0, 100), np.clip(high, 0, 100) - mean])[:, known]
     ax.errorbar(x[known], mean[known], yerr=bars, ecolor=style.colour, **BAR)
+    some = (arm["n_diverged"] > 0).to_numpy()
+    ax.plot(x[some], mean[some], "x", color=style.colour, ms=6.5, mew=1.1, zorder=5, clip_on=False)
 
 
-def near_identity(table: "pd.DataFrame") -> Drawn:
+def near_identity(table: "pd.DataFrame", style: "Style") -> "Figure":
     """Loss in the first quarter of training against the final one, of arms that start at different distances from x.
+
+    A run that diverged has no final loss: it is marked at the upper edge, or counted in the legend where it has no
+    early one either.
 
     Args:
         table: ``analysis.across.by_start``.
+        style: of the figure.
     """
     styles = arm_styles(arm_order(table["connection"]))
     chance = float(table["chance"].max())
-    with styled():
-        handles = [grey_handle(f"{name}, mean", color=s.colour, ls="", marker=s.marker) for name, s in styles.items()]
-        handles += [grey_handle("one seed", ls="", marker="o", ms=2.4, mfc="none")]
-        handles += [grey_handle("chance level, ln C", lw=0.7, ls=CHANCE_LINE)]
-        columns = legend_columns(handles, 3, FULL_WIDTH)
-        layout = Layout(top=legend_rows(handles, columns) + 0.3)
-        figure, axes = panels(1, 1, FULL_WIDTH, 2.6, layout)
-        ax = axes[0, 0]
-        for name, style in styles.items():
-            arm = table[table["connection"] == name].dropna(subset=["early", "end"])
-            x, y = (10 ** arm[part].astype(float) for part in ("early", "end"))
-            ax.plot(x, y, style.marker, ms=2.4, mfc="none", color=style.colour)
-            ax.plot([10 ** arm["early"].mean()], [10 ** arm["end"].mean()], style.marker, ms=6, color=style.colour)
-        early, end = (10 ** table[part].dropna().astype(float) for part in ("early", "end"))
-        _log_x(ax, min(early.min(), chance), max(early.max(), chance))
-        log_y(ax, min(end.min(), chance), max(end.max(), chance))
-        ax.axhline(chance, color=GREY, lw=0.7, ls=CHANCE_LINE, zorder=1)
-        ax.axvline(chance, color=GREY, lw=0.7, ls=CHANCE_LINE, zorder=1)
-        ax.set_xlabel("mean training loss over the first quarter of the steps")
-        ax.set_ylabel("final training loss")
-        panel_label(ax, f"depth {int(table['depth'].max())}")
-        legend_above(figure, handles, columns)
-    return Drawn(figure, table.sort_values(["connection", "seed"]))
+    handles = [grey_handle(f"{name}, mean", color=s.colour, ls="", marker=s.marker) for name, s in styles.items()]
+    handles += [grey_handle("one seed", ls="", marker="o", ms=2.4, mfc="none"), *_without_loss(table)]
+    handles += [grey_handle("chance level, ln C", lw=0.7, ls=CHANCE_LINE)]
+    columns = legend_columns(handles, 3, style.page)
+    layout = Layout(top=legend_rows(handles, columns) + 0.3)
+    figure, axes = panels(style, 1, 1, style.page, 2.6, layout)
+    ax = axes[0, 0]
+    for name, look in styles.items():
+        every = table[table["connection"] == name]
+        arm = every.dropna(subset=["early", "end"])
+        x, y = (10 ** arm[part].astype(float) for part in ("early", "end"))
+        ax.plot(x, y, look.marker, ms=2.4, mfc="none", color=look.colour)
+        ax.plot([10 ** arm["early"].mean()], [10 ** arm["end"].mean()], look.marker, ms=6, color=look.colour)
+        gone = 10 ** every.loc[every["end"].isna(), "early"].dropna().astype(float)
+        ax.plot(gone, [0.98] * len(gone), "x", ms=4, mew=1.1, color=look.colour, transform=ax.get_xaxis_transform())
+    early, end = (10 ** table[part].dropna().astype(float) for part in ("early", "end"))
+    _log_x(ax, min(early.min(), chance), max(early.max(), chance))
+    log_y(ax, min(end.min(), chance), max(end.max(), chance))
+    ax.axhline(chance, color=GREY, lw=0.7, ls=CHANCE_LINE, zorder=1)
+    ax.axvline(chance, color=GREY, lw=0.7, ls=CHANCE_LINE, zorder=1)
+    ax.set_xlabel("mean training loss over the first quarter of the steps")
+    ax.set_ylabel("final training loss")
+    panel_label(ax, f"depth {int(table['depth'].max())}")
+    legend_above(figure, handles, columns)
+    return figure
+
+
+def _without_loss(table: "pd.DataFrame") -> list[Any]:
+    """An entry for each arm that diverged, with the number of runs, and of those that have no early loss either."""
+    entries = []
+    for name, arm in table[table["end"].isna()].groupby("connection"):
+        unseen = int(arm["early"].isna().sum())
+        words = f"{name}: {len(arm)} diverged" + (f", {unseen} not drawn (no loss)" if unseen else "")
+        entries.append(grey_handle(words, ls="", marker="x", mew=1.1))
+    return entries
 
 
 def _log_x(ax: Any, low: float, high: float) -> None:
@@ -174,10 +182,10 @@ def _log_x(ax: Any, low: float, high: float) -> None:
     ax.set_xticks([value for value, _ in ticks], [text for _, text in ticks])
 
 
-def _row(count: int, handles: list[Any], lines: int = 1) -> tuple[Any, Any]:
-    columns = legend_columns(handles, 5, FULL_WIDTH)
+def _row(style: "Style", count: int, handles: list[Any], lines: int = 1) -> tuple["Figure", Any]:
+    columns = legend_columns(handles, 5, style.page)
     layout = Layout(left=0.5, top=legend_rows(handles, columns) + 0.08 + 0.15 * lines)
-    figure, axes = panels(1, count, FULL_WIDTH, PANEL_HEIGHT, layout)
+    figure, axes = panels(style, 1, count, style.page, PANEL_HEIGHT, layout)
     legend_above(figure, handles, columns)
     return figure, axes[0]
 

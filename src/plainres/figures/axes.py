@@ -1,22 +1,30 @@
-"""Panels, scales and legends that several figures share. Lengths are in inches."""
+"""Panels, scales and legends that several figures share.
+
+Lengths are in inches at the report's font size; ``Style.scale`` turns them into those of a style. Widths of figures are
+true inches.
+"""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plainres.figures.save import new_figure
+from plainres.figures.canvas import new_figure
 from plainres.figures.style import GREY, ArmStyle
+from plainres.figures.styles import Style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MIN_GAP = 0.07  # of the axis: depths closer than that on a log axis would print over each other
 LEGEND_ROW = 0.155
 LEGEND_WIDTH = 1.6
+LEGEND_MARGIN = 0.04  # texts are a little wider at one resolution than at another
 MAX_TICKS = 7
-LABEL_LETTERS, LABEL_SMALL = 25, 5.0  # what fits above a quarter of the page in the usual size, and points beyond
+LABEL_LETTERS, LABEL_SMALL = 25, 2 / 3  # what fits above a quarter of the page, and the share of the size beyond
 MANTISSAS = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(m / 10 for m in range(10, 100)))  # coarse to fine
-SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -30,11 +38,23 @@ class Layout:
     wspace: float = 0.14
     hspace: float = 0.3
 
+    def scaled(self, factor: float) -> "Layout":
+        """The same with every length times ``factor``."""
+        return Layout(**{item.name: factor * getattr(self, item.name) for item in fields(self)})
+
 
 def panels(
-    rows: int, columns: int, width: float, panel_height: float, layout: Layout, sharex: Any = False, sharey: Any = True
-) -> tuple[Any, Any]:
+    style: Style,
+    rows: int,
+    columns: int,
+    width: float,
+    panel_height: float,
+    layout: Layout,
+    sharex: Any = False,
+    sharey: Any = True,
+) -> tuple["Figure", Any]:
     """A figure of ``width`` with rows × columns panels, and the array of its axes."""
+    layout, panel_height = layout.scaled(style.scale), panel_height * style.scale
     height = layout.bottom + layout.top + rows * panel_height + (rows - 1) * layout.hspace
     panel_width = (width - layout.left - layout.right - (columns - 1) * layout.wspace) / columns
     figure = new_figure(width, height)
@@ -75,6 +95,14 @@ def root_scale(ax: Any) -> None:
     ax.set_ylim(0, 104)
 
 
+def root_x(ax: Any) -> None:
+    """``root_scale`` for the other axis."""
+    ax.set_xscale("function", functions=(lambda x: np.sqrt(np.maximum(x, 0)), np.square))
+    ticks = [0, 1, 5, 10, 25, 50, 75, 100]
+    ax.set_xticks(ticks, [str(t) for t in ticks])
+    ax.set_xlim(0, 104)
+
+
 def step_scale(ax: Any, last: int) -> None:
     """log(1 + step) scale: shows step 0 and the dense early steps at their true places."""
     ax.set_xscale("function", functions=(np.log1p, np.expm1))
@@ -107,7 +135,7 @@ def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
         thin = max(1, -(-len(values) // MAX_TICKS))
         return [(value, f"{value:.6g}") for value in values[::thin]]
     stride = -(-(last - first + 1) // MAX_TICKS)
-    return [(10.0**k, f"10{str(k).translate(SUPERSCRIPT)}") for k in range(first, last + 1, stride)]
+    return [(10.0**k, f"$\\mathregular{{10^{{{k}}}}}$") for k in range(first, last + 1, stride)]
 
 
 def whole_axis(ax: Any, last: int, first: int = 0) -> None:
@@ -121,8 +149,18 @@ def whole_axis(ax: Any, last: int, first: int = 0) -> None:
 
 def panel_label(ax: Any, text: str, side: str = "left") -> None:
     """A short label above a corner of a panel; a long one in smaller letters."""
-    size = None if max(map(len, text.split("\n"))) <= LABEL_LETTERS else LABEL_SMALL
-    ax.set_title(text, loc=side, pad=3, fontsize=size)
+    import matplotlib as mpl
+
+    usual = float(mpl.rcParams["axes.titlesize"])
+    fits = max(map(len, text.split("\n"))) <= LABEL_LETTERS
+    ax.set_title(text, loc=side, pad=0.4 * usual, fontsize=usual if fits else LABEL_SMALL * usual)
+
+
+def axis_labels(figure: Any, style: Style, y_label: str, x_label: str) -> None:
+    """One label for all y axes, and one for all x axes."""
+    width, height = figure.get_size_inches()
+    figure.supylabel(y_label, fontsize=style.points, x=0.09 * style.scale / width)
+    figure.supxlabel(x_label, fontsize=style.points, y=0.05 * style.scale / height)
 
 
 def arm_handles(styles: dict[str, ArmStyle]) -> list[Any]:
@@ -137,6 +175,12 @@ def grey_handle(label: str, **look: Any) -> Any:
     return Line2D([], [], **({"color": GREY} | look), label=label)
 
 
+def text_width(texts: Sequence[str]) -> float:
+    """Inches that the longest of these labels takes in the style that is being drawn in."""
+    trial = new_figure(1, 1)
+    return max(float(trial.text(0, 0, text).get_window_extent().width) for text in texts) / trial.dpi
+
+
 def legend_rows(handles: list[Any], columns: int) -> float:
     """Inches that ``legend_above`` needs on top of a layout."""
     return LEGEND_ROW * -(-len(handles) // columns)
@@ -146,7 +190,8 @@ def legend_columns(handles: list[Any], most: int, width: float) -> int:
     """As many columns, up to ``most``, as fit into a figure of this width; measured on the legend that is drawn."""
     for columns in range(most, 1, -1):
         trial = new_figure(width, 1)
-        if legend_above(trial, handles, columns).get_window_extent().width <= trial.bbox.width:
+        drawn = legend_above(trial, handles, columns).get_window_extent()
+        if drawn.width <= trial.bbox.width - LEGEND_MARGIN * trial.dpi:
             return columns
     return 1
 
@@ -159,7 +204,7 @@ def legend_above(figure: Any, handles: list[Any], columns: int) -> Any:
     )  # fmt: skip
 
 
-def legend_beside(figure: Any, shades: dict[str, dict[int, Any]], extra: list[Any]) -> None:
+def legend_beside(figure: Any, style: Style, shades: dict[str, dict[int, Any]], extra: list[Any]) -> None:
     """One legend right of the panels: for each depth its shade in every arm, then the rest."""
     from matplotlib.legend_handler import HandlerTuple
 
@@ -173,7 +218,7 @@ def legend_beside(figure: Any, shades: dict[str, dict[int, Any]], extra: list[An
         labels=[f"depth {depth}" for depth in depths] + [handle.get_label() for handle in extra],
         handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
         loc="upper left",
-        bbox_to_anchor=(1 - LEGEND_WIDTH / figure.get_size_inches()[0], 1),
+        bbox_to_anchor=(1 - LEGEND_WIDTH * style.scale / figure.get_size_inches()[0], 1),
         handlelength=3,
         alignment="left",
     )

@@ -14,52 +14,56 @@ from plainres.figures.axes import (
     panels,
     step_scale,
 )
-from plainres.figures.save import Drawn, NothingToDraw, styled
-from plainres.figures.style import FULL_WIDTH, ArmStyle, arm_styles
+from plainres.figures.canvas import NothingToDraw
+from plainres.figures.curves import mark_stop, stop_handles
+from plainres.figures.style import ArmStyle, arm_styles
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+
+    from plainres.figures.styles import Style
 
 NAME = "construction"
 MAX_COLUMNS = 4
 PANEL_HEIGHT = 1.5
 
 
-def construction(curves: "pd.DataFrame") -> Drawn:
+def construction(curves: "pd.DataFrame", style: "Style") -> "Figure":
     """A panel for each setting (across) and depth (down); x is log(1 + updates), because a solution is lost early.
 
     Args:
         curves: ``analysis.construction.construction_curves`` with a column ``setting``.
+        style: of the figure.
     """
     if curves.empty:
         raise NothingToDraw("no run that starts from a trained network has an evaluation yet")
     cells = sorted({(int(d), str(s)) for d, s in zip(curves["depth"], curves["setting"], strict=True)})
     columns = min(MAX_COLUMNS, curves["setting"].nunique())
     styles = arm_styles(arm_order(curves["connection"]))
-    with styled():
-        width = FULL_WIDTH if columns > 1 else FULL_WIDTH * 0.7
-        handles = _handles(styles, bool((curves["series"] == MEAN).any()))
-        across = legend_columns(handles, MAX_COLUMNS, width)
-        layout = Layout(left=0.5, top=legend_rows(handles, across) + 0.24, wspace=0.24, hspace=0.36)
-        figure, axes = panels(-(-len(cells) // columns), columns, width, PANEL_HEIGHT, layout, sharex=True)
-        axes = axes.ravel()
-        step_scale(axes[0], int(curves["step"].max()))
-        axes[0].set_ylim(-2, 100)  # a line at 0 is drawn whole
-        for i, (ax, (depth, setting)) in enumerate(zip(axes, cells, strict=False)):
-            panel = curves[(curves["depth"] == depth) & (curves["setting"] == setting)]
-            for name, style in styles.items():
-                _curves(ax, panel[panel["connection"] == name], style)
-            where = "" if setting == ONLY_SETTING else f", {setting}"
-            panel_label(ax, f"depth {depth}{where}")
-            if i % columns == 0:
-                ax.set_ylabel("training error (%)")
-            if i + columns >= len(cells):
-                ax.set_xlabel("updates")
-                ax.tick_params(labelbottom=True)
-        for ax in axes[len(cells) :]:
-            ax.remove()
-        legend_above(figure, handles, across)
-    return Drawn(figure, curves)
+    width = style.page if columns > 1 else style.page * 0.7
+    handles = _handles(styles, curves)
+    across = legend_columns(handles, MAX_COLUMNS, width)
+    layout = Layout(left=0.5, top=legend_rows(handles, across) + 0.24, wspace=0.24, hspace=0.36)
+    figure, axes = panels(style, -(-len(cells) // columns), columns, width, PANEL_HEIGHT, layout, sharex=True)
+    axes = axes.ravel()
+    step_scale(axes[0], int(curves["step"].max()))
+    axes[0].set_ylim(-2, 100)  # a line at 0 is drawn whole
+    for i, (ax, (depth, setting)) in enumerate(zip(axes, cells, strict=False)):
+        panel = curves[(curves["depth"] == depth) & (curves["setting"] == setting)]
+        for name, look in styles.items():
+            _curves(ax, panel[panel["connection"] == name], look)
+        where = "" if setting == ONLY_SETTING else f", {setting}"
+        panel_label(ax, f"depth {depth}{where}")
+        if i % columns == 0:
+            ax.set_ylabel("training error (%)")
+        if i + columns >= len(cells):
+            ax.set_xlabel(style.updates)
+            ax.tick_params(labelbottom=True)
+    for ax in axes[len(cells) :]:
+        ax.remove()
+    legend_above(figure, handles, across)
+    return figure
 
 
 def _curves(ax: Any, arm: "pd.DataFrame", style: ArmStyle) -> None:
@@ -70,8 +74,11 @@ def _curves(ax: Any, arm: "pd.DataFrame", style: ArmStyle) -> None:
         alone = not len(means)
         look = {"ls": style.line, "lw": 1.3} if alone else {"ls": "-", "lw": 0.4, "alpha": 0.6}
         ax.plot(seed["step"], 100 * seed["value"], color=style.colour, **look)
+        mark_stop(ax, seed, style.colour)
 
 
-def _handles(styles: dict[str, ArmStyle], several: bool) -> list[Any]:
+def _handles(styles: dict[str, ArmStyle], curves: "pd.DataFrame") -> list[Any]:
     handles = [grey_handle(legend_words(name), color=s.colour, ls=s.line) for name, s in styles.items()]
-    return [*handles, grey_handle("one seed", lw=0.4)] if several else handles
+    if (curves["series"] == MEAN).any():
+        handles.append(grey_handle("one seed", lw=0.4))
+    return [*handles, *stop_handles(curves)]

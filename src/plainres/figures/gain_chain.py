@@ -11,20 +11,23 @@ from plainres.figures.axes import (
     LEGEND_WIDTH,
     Layout,
     arm_handles,
+    axis_labels,
     grey_handle,
-    legend_above,
     legend_beside,
     log_y,
     panel_label,
     panels,
     whole_axis,
 )
-from plainres.figures.many import axis_labels, colour_of, grid, is_many
-from plainres.figures.save import Drawn, NothingToDraw, styled
-from plainres.figures.style import FULL_WIDTH, GREY, arm_styles, depth_shades
+from plainres.figures.canvas import NothingToDraw
+from plainres.figures.many import colour_of, grid, is_many
+from plainres.figures.style import GREY, arm_styles, depth_shades
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+
+    from plainres.figures.styles import Style
 
 SCALARS = (0.8, 0.9, 0.98, 1.0, 1.02, 1.1, 1.25)  # the d of the lines dⁿ
 LEAST_RANGE = 3.0  # factor around 1 that is always shown: slopes near 1 look alike on a taller axis
@@ -39,36 +42,34 @@ END_RULE = "last probe with ≥ 10 % of peak lr"
 LINE = "#b8b8b8"
 
 
-def gain_chain(table: "pd.DataFrame") -> Drawn:
+def gain_chain(table: "pd.DataFrame", style: "Style") -> "Figure":
     """Cumulative block_gain of every depth and arm against n, on a log axis, at the start and at the end of training.
 
     Args:
-        table: of ``analysis.gain_chain.gain_chain``.
+        table: ``tables.gain_chain_rows``.
+        style: of the figure.
     """
     connections, depths = arm_order(table["connection"]), sorted(table["depth"].unique())
-    many = is_many(connections)
-    shown = table[table["moment"] == END] if many else table
-    limits = _limits(shown)
-    with styled():
-        if many:
-            return Drawn(_grid(shown, connections, depths, limits), shown)
-        styles = arm_styles(connections)
-        shades = {name: depth_shades(style.colour, depths) for name, style in styles.items()}
-        moments = [moment for moment in (START, END) if (shown["moment"] == moment).any()]
-        layout = Layout(left=0.5, right=LEGEND_WIDTH + LABEL_ROOM, wspace=LABEL_ROOM + 0.14)
-        figure, axes = panels(1, len(moments), FULL_WIDTH, PANEL_HEIGHT, layout)
-        log_y(axes[0, 0], *limits)
-        for ax, moment in zip(axes[0], moments, strict=True):
-            part = shown[shown["moment"] == moment]
-            whole_axis(ax, int(shown["num_blocks"].max()))
-            _scalar_lines(ax, int(shown["num_blocks"].max()), labelled=True)
-            for (name, depth), chain in part.groupby(["connection", "depth"]):
-                _chain(ax, chain, shades[name][depth], styles[name].line)
-            panel_label(ax, f"{moment}: step {part['step'].max()}")
-            ax.set_xlabel(X_LABEL)
-        axes[0, 0].set_ylabel(Y_LABEL)
-        legend_beside(figure, shades, arm_handles(styles) + _notes(shown, limits))
-    return Drawn(figure, shown)
+    limits = _limits(table)
+    if is_many(connections):
+        return _grid(table, style, connections, depths, limits)
+    styles = arm_styles(connections)
+    shades = {name: depth_shades(arm.colour, depths) for name, arm in styles.items()}
+    moments = [moment for moment in (START, END) if (table["moment"] == moment).any()]
+    layout = Layout(left=0.53, right=LEGEND_WIDTH + LABEL_ROOM, wspace=LABEL_ROOM + 0.14)
+    figure, axes = panels(style, 1, len(moments), style.page, PANEL_HEIGHT, layout)
+    log_y(axes[0, 0], *limits)
+    for ax, moment in zip(axes[0], moments, strict=True):
+        part = table[table["moment"] == moment]
+        whole_axis(ax, int(table["num_blocks"].max()))
+        _scalar_lines(ax, int(table["num_blocks"].max()), 0.8 * style.points)
+        for (name, depth), chain in part.groupby(["connection", "depth"]):
+            _chain(ax, chain, shades[name][depth], styles[name].line)
+        panel_label(ax, f"{moment}: step {part['step'].max()}")
+        ax.set_xlabel(X_LABEL)
+    axes[0, 0].set_ylabel(Y_LABEL)
+    legend_beside(figure, style, shades, arm_handles(styles) + _notes(table, limits))
+    return figure
 
 
 def _limits(table: "pd.DataFrame") -> tuple[float, float]:
@@ -84,30 +85,31 @@ def _limits(table: "pd.DataFrame") -> tuple[float, float]:
     return min(low, 1 / LEAST_RANGE), max(high, LEAST_RANGE)
 
 
-def _grid(table: "pd.DataFrame", connections: list[str], depths: list[int], limits: tuple[float, float]) -> Any:
+def _grid(
+    table: "pd.DataFrame", style: "Style", connections: list[str], depths: list[int], limits: tuple[float, float]
+) -> "Figure":
     """A panel for each connection; the step stands above those that ended at another one than most."""
-    figure, named = grid(connections)
+    notes = [grey_handle(f"depth {depth}", color=shade) for depth, shade in depth_shades(GREY, depths).items()]
+    lines = grey_handle(f"dⁿ, d = {_list(SCALARS)}", color=LINE, lw=0.8)
+    figure, named = grid(style, connections, [*notes, lines])
     log_y(next(iter(named.values())), *limits)
     usual = int(table["step"].mode()[0])
     for name, ax in named.items():
         whole_axis(ax, int(table["num_blocks"].max()))
-        _scalar_lines(ax, int(table["num_blocks"].max()), labelled=False)
+        _scalar_lines(ax, int(table["num_blocks"].max()), None)
         shades = depth_shades(colour_of(name), depths)
         own = table[table["connection"] == name]
         for depth, chain in own.groupby("depth"):
             _chain(ax, chain, shades[depth], "-")
         others = ", ".join(str(step) for step in sorted(set(own["step"]) - {usual}))
         panel_label(ax, f"step {others}" if others else "", "right")
-    notes = [grey_handle(f"depth {depth}", color=shade) for depth, shade in depth_shades(GREY, depths).items()]
-    lines = [*notes, grey_handle(f"dⁿ, d = {_list(SCALARS)}", color=LINE, lw=0.8)]
-    legend_above(figure, lines, len(lines))
     cut = "; bands cut at an edge go on" if _is_cut(table, limits) else ""
-    axis_labels(figure, Y_LABEL, f"{X_LABEL}, at step {usual}, {END_RULE}{cut}")
+    axis_labels(figure, style, Y_LABEL, f"{X_LABEL}, at step {usual}, {END_RULE}{cut}")
     return figure
 
 
-def _scalar_lines(ax: Any, last: int, labelled: bool) -> None:
-    """The lines dⁿ, each with its d where it leaves the panel; a label that has no room is left out."""
+def _scalar_lines(ax: Any, last: int, points: float | None) -> None:
+    """The lines dⁿ; with a font size also their d where they leave the panel; a label that has no room is left out."""
     n = np.linspace(0, last, 200)
     taken: list[tuple[float, float]] = []
     for d in sorted(SCALARS, key=lambda d: abs(np.log(d))):
@@ -115,9 +117,9 @@ def _scalar_lines(ax: Any, last: int, labelled: bool) -> None:
         x, line_end, look = _exit(ax, d, last)
         y = _apart(line_end, d, [b for a, b in taken if a > 1]) if x > 1 else line_end
         near = abs(y - line_end) <= LABEL_SHIFT and 0.01 < y < 0.99
-        if labelled and near and all(abs(x - a) > LABEL_GAP or abs(y - b) > 0.99 * LABEL_STEP for a, b in taken):
+        if points and near and all(abs(x - a) > LABEL_GAP or abs(y - b) > 0.99 * LABEL_STEP for a, b in taken):
             taken.append((x, y))
-            ax.text(x, y, f"{d:g}ⁿ", transform=ax.transAxes, color=GREY, fontsize=6, clip_on=False, **look)
+            ax.text(x, y, f"{d:g}ⁿ", transform=ax.transAxes, color=GREY, fontsize=points, clip_on=False, **look)
 
 
 def _apart(y: float, d: float, taken: Sequence[float]) -> float:

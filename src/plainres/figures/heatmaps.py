@@ -8,26 +8,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plainres.analysis.settings import arm_order
-from plainres.figures.axes import Layout, log_ticks, panel_label, panels, step_scale
+from plainres.figures.axes import Layout, log_ticks, panel_label, panels, step_scale, text_width
+from plainres.figures.canvas import NothingToDraw
 from plainres.figures.many import COLUMNS, is_many
-from plainres.figures.save import Drawn, NothingToDraw, styled
-from plainres.figures.style import FULL_WIDTH
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+
+    from plainres.figures.styles import Style
 
 NO_VALUE = "#d9d9d9"
 COLOURS = "cividis"  # even in lightness: reads in grey, and alike for the colour-blind
 CLIP = (0.001, 0.999)  # quantiles that span the colours; the ends are marked as open
 PANEL_HEIGHT = 1.5
+BAR_WIDTH = 0.12
+X_LABEL = "step, log(1 + step) scale"
 LAYOUT = Layout(left=0.5, right=0.92, wspace=0.24)
 
 
-def heatmap(table: "pd.DataFrame", label: str, index_label: str) -> Drawn:
+def heatmap(table: "pd.DataFrame", style: "Style", label: str, index_label: str) -> "Figure":
     """Values over layer (up) and step (right, log scale); grey: no value, exactly 0, or a run that has stopped.
 
     Args:
-        table: the table of ``analysis.profiles.maps`` for one metric and setting.
+        table: ``analysis.profiles.maps`` for one metric and setting; of one depth if there are many connections.
+        style: of the figure.
         label: the metric with its unit, for the colour bar.
         index_label: what the y axis counts.
     """
@@ -38,39 +43,38 @@ def heatmap(table: "pd.DataFrame", label: str, index_label: str) -> Drawn:
     if drawn.empty:
         raise NothingToDraw("no finished run has this probe (probe=off, or no such value in these arms)")
     connections, depths = arm_order(drawn["connection"]), sorted(drawn["depth"].unique())
-    if is_many(connections):
-        depths = depths[-1:]
-        table, drawn = (rows[rows["depth"] == depths[0]] for rows in (table, drawn))
     low, high = (float(drawn["value"].quantile(q)) for q in CLIP)
     norm = LogNorm(low, high if high > low else low * 1.01)
     cells = [(depth, name) for depth in depths for name in connections]
     columns = COLUMNS if is_many(connections) else len(connections)
     rows = -(-len(cells) // columns)
-    with styled():
-        width = max(FULL_WIDTH if columns > 1 else FULL_WIDTH * 0.62, 2.4 * columns)
-        figure, axes = panels(rows, columns, width, PANEL_HEIGHT, LAYOUT, sharex=True, sharey="row")
-        step_scale(axes[0, 0], int(drawn["step"].max()))
-        for ax in axes.ravel()[len(cells) :]:
-            ax.remove()
-        for i, ((depth, name), ax) in enumerate(zip(cells, axes.ravel(), strict=False)):
-            mesh = _panel(ax, drawn[(drawn["depth"] == depth) & (drawn["connection"] == name)], norm)
-            panel_label(ax, f"{name}, depth {depth}")
-            if i % columns == 0:
-                ax.set_ylabel(index_label)
-                ax.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-            if i + columns >= len(cells):
-                ax.set_xlabel("step, log(1 + step) scale")
-                ax.tick_params(labelbottom=True)
-        _colour_bar(figure, mesh, norm, label)
-    return Drawn(figure, table)
+    titles = [f"{name}, depth {depth}" for depth, name in cells]
+    room = style.scale * (LAYOUT.left + LAYOUT.right + (columns - 1) * LAYOUT.wspace)
+    width = max(style.page if columns > 1 else style.page * 0.62, room + columns * text_width([X_LABEL, *titles]))
+    figure, axes = panels(style, rows, columns, width, PANEL_HEIGHT, LAYOUT, sharex=True, sharey="row")
+    step_scale(axes[0, 0], int(drawn["step"].max()))
+    for ax in axes.ravel()[len(cells) :]:
+        ax.remove()
+    for i, ((depth, name), ax) in enumerate(zip(cells, axes.ravel(), strict=False)):
+        mesh = _panel(ax, drawn[(drawn["depth"] == depth) & (drawn["connection"] == name)], norm)
+        panel_label(ax, f"{name}, depth {depth}")
+        if i % columns == 0:
+            ax.set_ylabel(index_label)
+            ax.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+        if i + columns >= len(cells):
+            ax.set_xlabel(X_LABEL)
+            ax.tick_params(labelbottom=True)
+    _colour_bar(figure, style, mesh, norm, label)
+    return figure
 
 
-def _colour_bar(figure: Any, mesh: Any, norm: Any, label: str) -> None:
+def _colour_bar(figure: Any, style: "Style", mesh: Any, norm: Any, label: str) -> None:
     from matplotlib.ticker import NullLocator
 
     width, height = figure.get_size_inches()
-    bottom, top = LAYOUT.bottom / height, 1 - LAYOUT.top / height
-    place = figure.add_axes((1 - (LAYOUT.right - 0.12) / width, bottom, 0.12 / width, top - bottom))
+    room, thick = LAYOUT.scaled(style.scale), BAR_WIDTH * style.scale
+    bottom, top = room.bottom / height, 1 - room.top / height
+    place = figure.add_axes((1 - (room.right - thick) / width, bottom, thick / width, top - bottom))
     bar = figure.colorbar(mesh, cax=place, extend="both", extendfrac=0.03)
     ticks = log_ticks(norm.vmin, norm.vmax)
     bar.set_ticks([value for value, _ in ticks], labels=[text for _, text in ticks])

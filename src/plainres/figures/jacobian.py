@@ -1,6 +1,5 @@
 """Extreme singular values of Jacobians: of each block, before and after its post, and of the trunk from end to end."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,12 +19,15 @@ from plainres.figures.axes import (
     panels,
     whole_axis,
 )
+from plainres.figures.canvas import NothingToDraw
 from plainres.figures.many import is_many, profile_grid
-from plainres.figures.save import Drawn, NothingToDraw, styled
-from plainres.figures.style import FULL_WIDTH, GREY, ArmStyle, arm_styles
+from plainres.figures.style import GREY, ArmStyle, arm_styles
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+
+    from plainres.figures.styles import Style
 
 SUM, BLOCK, TRUNK = "jacobian_sum", "jacobian", "end_to_end"
 TITLES = {SUM: "sum before post (I + J)", BLOCK: "whole block", TRUNK: "end to end"}
@@ -37,46 +39,40 @@ LABEL = "largest singular value of the sum before post (I + J)"
 LOOKS: dict[str, Any] = {"top": {"lw": 1.3}, "bottom": {"lw": 0.7, "mfc": "none"}}
 
 
-def jacobian(profile: Callable[[str], "pd.DataFrame"]) -> Drawn:
+def jacobian(table: "pd.DataFrame", style: "Style") -> "Figure":
     """Largest (thick) and smallest (thin) singular values at the first and the last probed step, log axes.
 
     Left and middle: each block of the deepest networks; right: the trunk as a whole against depth.
 
     Args:
-        profile: metric -> ``analysis.profiles.profiles``.
+        table: ``tables.jacobian_rows``.
+        style: of the figure.
     """
-    import pandas as pd
-
-    table = pd.concat([profile(name).assign(metric=name) for _, name in METRICS], ignore_index=True)
     if table.empty:
         raise NothingToDraw("no finished run has this probe (probe=jacobian)")
     if table["value"].isna().all():
         raise NothingToDraw("every singular value is exactly 0")
     if is_many(table["connection"]):
-        top = table[(table["metric"] == f"{SUM}_top") & table["moment"].isin(MOMENTS)]
-        return profile_grid(top, LABEL, "block index (0 = first)", *_range(top))
+        return profile_grid(table, style, LABEL, "block index (0 = first)", *_range(table))
     styles, depth = arm_styles(arm_order(table["connection"])), int(table["depth"].max())
     moments = [moment for moment in MOMENTS if (table["moment"] == moment).any()]
-    with styled():
-        handles = arm_handles(styles) + _notes(table)
-        columns = legend_columns(handles, 5, FULL_WIDTH)
-        layout = Layout(wspace=0.42, hspace=0.22, top=Layout.top + legend_rows(handles, columns))
-        figure, axes = panels(len(moments), 3, FULL_WIDTH, PANEL_HEIGHT, layout, sharex="col", sharey="col")
-        for j, name in enumerate(TITLES):
-            own = table[table["metric"].str.fullmatch(f"{name}_(top|bottom)")]
-            shown = own if name == TRUNK else own[own["depth"] == depth]
-            log_y(axes[0, j], *_range(shown))
-            for i, moment in enumerate(moments):
-                axes[i, j].axhline(1, color=GREY, lw=0.6, zorder=1)
-                _panel(axes[i, j], shown[shown["moment"] == moment], name, styles)
-            _x_axis(axes[-1, j], shown, name)
-            panel_label(axes[0, j], TITLES[name] if name == TRUNK else f"{TITLES[name]}, depth {depth}")
+    handles = arm_handles(styles) + _notes(table)
+    columns = legend_columns(handles, 5, style.page)
+    layout = Layout(wspace=0.42, hspace=0.22, top=Layout.top + legend_rows(handles, columns))
+    figure, axes = panels(style, len(moments), 3, style.page, PANEL_HEIGHT, layout, sharex="col", sharey="col")
+    for j, name in enumerate(TITLES):
+        own = table[table["metric"].str.fullmatch(f"{name}_(top|bottom)")]
+        shown = own if name == TRUNK else own[own["depth"] == depth]
+        log_y(axes[0, j], *_range(shown))
         for i, moment in enumerate(moments):
-            axes[i, 0].set_ylabel(
-                f"singular value\n{moment}: step {table.loc[table['moment'] == moment, 'step'].max()}"
-            )
-        legend_above(figure, handles, columns)
-    return Drawn(figure, table)
+            axes[i, j].axhline(1, color=GREY, lw=0.6, zorder=1)
+            _panel(axes[i, j], shown[shown["moment"] == moment], name, styles)
+        _x_axis(axes[-1, j], shown, name)
+        panel_label(axes[0, j], TITLES[name] if name == TRUNK else f"{TITLES[name]}, depth {depth}")
+    for i, moment in enumerate(moments):
+        axes[i, 0].set_ylabel(f"singular value\n{moment}: step {table.loc[table['moment'] == moment, 'step'].max()}")
+    legend_above(figure, handles, columns)
+    return figure
 
 
 def _range(table: "pd.DataFrame") -> tuple[float, float]:

@@ -17,55 +17,60 @@ from plainres.figures.axes import (
     panel_label,
     panels,
     root_scale,
+    text_width,
     whole_axis,
 )
-from plainres.figures.save import Drawn, NothingToDraw, styled
-from plainres.figures.style import FULL_WIDTH, GREY, ArmStyle, arm_styles
+from plainres.figures.canvas import NothingToDraw
+from plainres.figures.style import GREY, ArmStyle, arm_styles
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+
+    from plainres.figures.styles import Style
 
 PANEL_HEIGHT = 1.5
-LEAST_PANEL_WIDTH = 1.5
 LABELS = {"train": "training error (%)", "val": "validation error (%)"}
 X_LABELS = {"block": "deleted block (0 = first)", "distance": "distance of the swapped blocks"}
 
 
-def lesion(table: "pd.DataFrame", place: str, chance: float) -> Drawn:
+def lesion(table: "pd.DataFrame", style: "Style", place: str) -> "Figure":
     """Error after each lesion, √ scale: a column for each depth, training error above, validation error below.
 
     Args:
-        table: one row per run and lesion (``theory.lesion``), with run, connection, depth and seed.
+        table: one row per run and lesion (``theory.lesion``), with run, connection, depth, seed and
+            chance_error.
+        style: of the figure.
         place: ``block`` for deletions, ``distance`` for swaps.
-        chance: chance level, a fraction.
     """
     if table["train_error"].isna().all():
         raise NothingToDraw("no block can be deleted, or no two change places")
-    means = over_seeds(table, place)
+    means, chance = over_seeds(table, place), float(table["chance_error"].max())
     depths = sorted(means["depth"].unique())
     styles = arm_styles(arm_order(means["connection"]))
-    with styled():
-        handles = arm_handles(styles) + _notes(means, table, place)
-        layout = Layout(left=0.5, wspace=0.16, hspace=0.2)
-        width = max(FULL_WIDTH * (0.62 if len(depths) < 3 else 1), layout.left + LEAST_PANEL_WIDTH * len(depths))
-        columns = legend_columns(handles, 4, width)
-        layout = replace(layout, top=layout.top + legend_rows(handles, columns))
-        figure, axes = panels(len(SPLITS), len(depths), width, PANEL_HEIGHT, layout, sharex="col")
-        root_scale(axes[0, 0])
-        axes[0, 0].set_yticks([0, 1, 10, 25, 50, 75, 100], ["0", "1", "10", "25", "50", "75", "100"])
-        for j, depth in enumerate(depths):
-            for i, split in enumerate(SPLITS):
-                part = means[(means["depth"] == depth) & (means["split"] == split)]
-                axes[i, j].axhline(100 * chance, color=GREY, lw=0.7, ls=(0, (1, 1.5)), zorder=1)
-                for name, arm in part.groupby("connection"):
-                    _arm(axes[i, j], arm, place, styles[str(name)])
-            whole_axis(axes[0, j], int(means.loc[means["depth"] == depth, place].max()), 0 if place == "block" else 1)
-            panel_label(axes[0, j], f"depth {depth}")
-            axes[-1, j].set_xlabel(X_LABELS[place])
+    handles = arm_handles(styles) + _notes(means, table, place)
+    layout = Layout(left=0.5, wspace=0.16, hspace=0.2)
+    room = style.scale * (layout.left + layout.right + (len(depths) - 1) * layout.wspace)
+    least = text_width([X_LABELS[place]])
+    width = max(style.page * (0.62 if len(depths) < 3 else 1), room + least * len(depths))
+    columns = legend_columns(handles, 4, width)
+    layout = replace(layout, top=layout.top + legend_rows(handles, columns))
+    figure, axes = panels(style, len(SPLITS), len(depths), width, PANEL_HEIGHT, layout, sharex="col")
+    root_scale(axes[0, 0])
+    axes[0, 0].set_yticks([0, 1, 10, 25, 50, 75, 100], ["0", "1", "10", "25", "50", "75", "100"])
+    for j, depth in enumerate(depths):
         for i, split in enumerate(SPLITS):
-            axes[i, 0].set_ylabel(LABELS[split])
-        legend_above(figure, handles, columns)
-    return Drawn(figure, table)
+            part = means[(means["depth"] == depth) & (means["split"] == split)]
+            axes[i, j].axhline(100 * chance, color=GREY, lw=0.7, ls=(0, (1, 1.5)), zorder=1)
+            for name, arm in part.groupby("connection"):
+                _arm(axes[i, j], arm, place, styles[str(name)])
+        whole_axis(axes[0, j], int(means.loc[means["depth"] == depth, place].max()), 0 if place == "block" else 1)
+        panel_label(axes[0, j], f"depth {depth}")
+        axes[-1, j].set_xlabel(X_LABELS[place])
+    for i, split in enumerate(SPLITS):
+        axes[i, 0].set_ylabel(LABELS[split])
+    legend_above(figure, handles, columns)
+    return figure
 
 
 def _arm(ax: Any, arm: "pd.DataFrame", place: str, style: ArmStyle) -> None:

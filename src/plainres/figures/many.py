@@ -3,7 +3,8 @@
 More than ``MANY_ARMS`` lines in one panel cannot be told apart, and their legend has no room.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,26 +13,31 @@ from plainres.analysis.profiles import MOMENTS
 from plainres.analysis.settings import PLAIN, arm_order
 from plainres.figures.axes import (
     Layout,
+    axis_labels,
     depth_axis,
     depth_positions,
     grey_handle,
     legend_above,
+    legend_columns,
+    legend_rows,
     log_y,
     panel_label,
     panels,
     root_scale,
+    root_x,
     whole_axis,
 )
-from plainres.figures.save import Drawn, styled
-from plainres.figures.style import FULL_WIDTH, GREY, KNOWN_COLOURS
+from plainres.figures.style import GREY, KNOWN_COLOURS
+from plainres.figures.styles import Style
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 MANY_ARMS = 6  # as many as there are colours beside plain's
 COLUMNS = 4
 PANEL_HEIGHT = 0.95
-LAYOUT = Layout(left=0.68, bottom=0.42, top=0.42, wspace=0.16, hspace=0.34)
+LAYOUT = Layout(left=0.68, bottom=0.42, top=0.26, wspace=0.16, hspace=0.34)
 ROW_HEIGHT = 0.2
 BEHIND = "#b0b0b0"  # plain, where it is shown for comparison
 MOMENT_LINES: dict[str, Any] = {"start": (0, (1, 1)), "early": (0, (4, 1.3)), "end": "-"}
@@ -47,10 +53,12 @@ def colour_of(name: str) -> str:
     return KNOWN_COLOURS.get(name, "#009E73")
 
 
-def grid(connections: Sequence[str], layout: Layout = LAYOUT) -> tuple[Any, dict[str, Any]]:
-    """A panel for each connection, with its name above it. One y axis for all."""
-    rows = -(-len(connections) // COLUMNS)
-    figure, axes = panels(rows, COLUMNS, FULL_WIDTH, PANEL_HEIGHT, layout)
+def grid(style: Style, connections: Sequence[str], handles: list[Any]) -> tuple["Figure", dict[str, Any]]:
+    """A panel for each connection, with its name above it, and a legend on top. One y axis for all."""
+    rows, across = -(-len(connections) // COLUMNS), legend_columns(handles, len(handles), style.page)
+    layout = replace(LAYOUT, top=LAYOUT.top + legend_rows(handles, across))
+    figure, axes = panels(style, rows, COLUMNS, style.page, PANEL_HEIGHT, layout)
+    legend_above(figure, handles, across)
     flat = list(axes.ravel())
     for ax in flat[len(connections) :]:
         ax.remove()
@@ -61,55 +69,49 @@ def grid(connections: Sequence[str], layout: Layout = LAYOUT) -> tuple[Any, dict
     return figure, named
 
 
-def axis_labels(figure: Any, y_label: str, x_label: str) -> None:
-    """One label for all y axes, and one for all x axes."""
-    width, height = figure.get_size_inches()
-    figure.supylabel(y_label, fontsize=7.5, x=0.09 / width)
-    figure.supxlabel(x_label, fontsize=7.5, y=0.05 / height)
+def deepest_of_many(table: "pd.DataFrame") -> "pd.DataFrame":
+    """With many connections, the rows of the deepest networks: those that a grid has room for."""
+    return table[table["depth"] == table["depth"].max()] if is_many(table["connection"]) else table
 
 
-def profile_grid(profile: "pd.DataFrame", label: str, index_label: str, low: float, high: float) -> Drawn:
-    """Start, early and end of the deepest nets, as line styles."""
-    connections, depth = arm_order(profile["connection"]), int(profile["depth"].max())
-    deepest = profile[profile["depth"] == depth]
+def profile_grid(
+    deepest: "pd.DataFrame", style: Style, label: str, index_label: str, low: float, high: float
+) -> "Figure":
+    """Start, early and end of networks of one depth, as line styles."""
+    connections, depth = arm_order(deepest["connection"]), int(deepest["depth"].max())
     moments = [m for m in MOMENTS if (deepest["moment"] == m).any()]
-    with styled():
-        figure, named = grid(connections)
-        log_y(next(iter(named.values())), low, high)
-        for name, ax in named.items():
-            for moment in moments:
-                part = deepest[deepest["moment"] == moment]
-                if name != PLAIN and moment == "end":
-                    _line(ax, part[part["connection"] == PLAIN], "layer_index", BEHIND, "-")
-                _line(ax, part[part["connection"] == name], "layer_index", colour_of(name), MOMENT_LINES[moment])
-            whole_axis(ax, int(deepest["layer_index"].max()))
-            stopped = deepest.loc[deepest["connection"] == name, "n_stopped"].max()
-            panel_label(ax, f"{stopped:g} diverged" if stopped else "", "right")
-        handles = [grey_handle(moment, ls=MOMENT_LINES[moment]) for moment in moments]
-        gap = "; no line: exactly 0" if (deepest["n_zero"] > 0).any() else ""
-        _legend(figure, handles, connections, f"depth {depth}{gap}")
-        axis_labels(figure, label, index_label)
-    return Drawn(figure, deepest)
+    gap = "; no line: exactly 0" if (deepest["n_zero"] > 0).any() else ""
+    lines = [grey_handle(moment, ls=MOMENT_LINES[moment]) for moment in moments]
+    figure, named = grid(style, connections, _handles(lines, connections, f"depth {depth}{gap}"))
+    log_y(next(iter(named.values())), low, high)
+    for name, ax in named.items():
+        for moment in moments:
+            part = deepest[deepest["moment"] == moment]
+            if name != PLAIN and moment == "end":
+                _line(ax, part[part["connection"] == PLAIN], "layer_index", BEHIND, "-")
+            _line(ax, part[part["connection"] == name], "layer_index", colour_of(name), MOMENT_LINES[moment])
+        whole_axis(ax, int(deepest["layer_index"].max()))
+        stopped = deepest.loc[deepest["connection"] == name, "n_stopped"].max()
+        panel_label(ax, f"{stopped:g} diverged" if stopped else "", "right")
+    axis_labels(figure, style, label, index_label)
+    return figure
 
 
-def ranked_grid(table: "pd.DataFrame", low: float, high: float) -> Drawn:
-    """Std of the responses at the end of training, of the deepest nets: in layer order (thin) and ranked."""
-    connections, depth = arm_order(table["connection"]), int(table["depth"].max())
-    deepest = table[table["depth"] == depth]
-    with styled():
-        figure, named = grid(connections)
-        log_y(next(iter(named.values())), low, high)
-        for name, ax in named.items():
-            arm = deepest[deepest["connection"] == name]
-            if name != PLAIN:
-                _line(ax, deepest[deepest["connection"] == PLAIN], "rank", BEHIND, "-")
-            _line(ax, arm, "layer_index", colour_of(name), (0, (1, 1)))
-            _line(ax, arm, "rank", colour_of(name), "-")
-            whole_axis(ax, int(deepest["layer_index"].max()))
-        handles = [grey_handle("layer order", ls=(0, (1, 1))), grey_handle("ranked, largest first")]
-        _legend(figure, handles, connections, f"depth {depth}, end of training")
-        axis_labels(figure, "std of response", "layer index, or rank")
-    return Drawn(figure, deepest)
+def ranked_grid(deepest: "pd.DataFrame", style: Style, low: float, high: float) -> "Figure":
+    """Std of the responses at the end of training, of networks of one depth: in layer order (thin) and ranked."""
+    connections, depth = arm_order(deepest["connection"]), int(deepest["depth"].max())
+    lines = [grey_handle("layer order", ls=(0, (1, 1))), grey_handle("ranked, largest first")]
+    figure, named = grid(style, connections, _handles(lines, connections, f"depth {depth}, end of training"))
+    log_y(next(iter(named.values())), low, high)
+    for name, ax in named.items():
+        arm = deepest[deepest["connection"] == name]
+        if name != PLAIN:
+            _line(ax, deepest[deepest["connection"] == PLAIN], "rank", BEHIND, "-")
+        _line(ax, arm, "layer_index", colour_of(name), (0, (1, 1)))
+        _line(ax, arm, "rank", colour_of(name), "-")
+        whole_axis(ax, int(deepest["layer_index"].max()))
+    axis_labels(figure, style, "std of response", "layer index, or rank")
+    return figure
 
 
 def _line(ax: Any, arm: "pd.DataFrame", column: str, colour: str, style: Any) -> None:
@@ -118,70 +120,84 @@ def _line(ax: Any, arm: "pd.DataFrame", column: str, colour: str, style: Any) ->
         ax.plot(values.index, values, color=colour, ls=style, lw=1.0)
 
 
-def _legend(figure: Any, handles: list[Any], connections: Sequence[str], where: str) -> None:
+def _handles(handles: list[Any], connections: Sequence[str], where: str) -> list[Any]:
     behind = [grey_handle("plain", color=BEHIND)] if PLAIN in connections else []
-    every = [*handles, *behind, grey_handle(where, ls="")]
-    legend_above(figure, every, len(every))
+    return [*handles, *behind, grey_handle(where, ls="")]
 
 
-def degradation_grid(table: "pd.DataFrame", chance: float) -> Any:
-    """Means with their intervals over depth, a panel for each connection."""
+def degradation_grid(table: "pd.DataFrame", seeds: "pd.DataFrame", style: Style, chance: float) -> "Figure":
+    """Means with their intervals over depth, and the runs that diverged, a panel for each connection."""
     connections = arm_order(table["connection"])
     positions = depth_positions(sorted(table["depth"].unique()))
-    figure, named = grid(connections)
+    lines = [grey_handle("mean", marker="o", ms=3), *_diverged(seeds)]
+    lines.append(grey_handle("chance level", lw=0.7, ls=(0, (1, 1.5))))
+    figure, named = grid(style, connections, _handles(lines, connections, "95 % intervals"))
     root_scale(next(iter(named.values())))
     for name, ax in named.items():
         ax.axhline(100 * chance, color=GREY, lw=0.7, ls=(0, (1, 1.5)), zorder=1)
         for shown, colour in ((PLAIN, BEHIND), (name, colour_of(name))):  # plain's own panel draws over the grey
-            arm = table[(table["connection"] == shown) & (table["n"] > 0)]
+            arm = table[table["connection"] == shown]
             _interval(ax, arm, [positions[d] for d in arm["depth"]], colour)
+        stopped = seeds[(seeds["connection"] == name) & seeds["diverged"]]
+        ax.plot(stopped["depth"].map(positions), 100 * stopped["value"].astype(float), "x", ms=6.5, mew=1.1,
+                color=colour_of(name), zorder=4, clip_on=False)  # fmt: skip
         depth_axis(ax, positions)
         ax.set_yticks([0, 1, 10, 25, 50, 100], ["0", "1", "10", "25", "50", "100"])
         ax.set_xlabel("")
-    handles = [grey_handle("mean", marker="o", ms=3), grey_handle("chance level", lw=0.7, ls=(0, (1, 1.5)))]
-    _legend(figure, handles, connections, "95 % intervals")
-    axis_labels(figure, "final training error (%), √ scale", "depth (weighted layers)")
+    axis_labels(figure, style, "final training error (%), √ scale", "depth (weighted layers)")
     return figure
 
 
 def _interval(ax: Any, arm: "pd.DataFrame", x: list[float], colour: str) -> None:
-    mean, low, high = (100 * arm[f"train_error_{part}"].to_numpy(dtype=float) for part in ("mean", "low", "high"))
+    mean, low, high = (100 * arm[part].to_numpy(dtype=float) for part in ("value", "low", "high"))
     known = ~np.isnan(low)
     bars = np.array([mean - np.clip(low, 0, 100), np.clip(high, 0, 100) - mean])[:, known]
     ax.plot(x, mean, "o-", color=colour, lw=1.0, ms=2.8, clip_on=False)
     ax.errorbar(np.array(x)[known], mean[known], yerr=bars, fmt="none", ecolor=colour, elinewidth=0.8, capsize=1.5)
 
 
-def degradation_list(table: "pd.DataFrame", seeds: "pd.DataFrame", chance: float) -> Any:
+def degradation_list(table: "pd.DataFrame", seeds: "pd.DataFrame", style: Style, chance: float) -> "Figure":
     """One depth: a row for each connection, sorted by its mean; every seed, the mean and its interval."""
-    rows = table[table["n"] > 0].sort_values(["train_error_mean", "connection"], ascending=False)
+    rows = table.sort_values(["value", "connection"], ascending=False)
     names = list(rows["connection"])
-    layout = Layout(left=1.75, bottom=0.42, top=0.28)
-    figure, axes = panels(1, 1, FULL_WIDTH * 0.75, ROW_HEIGHT * len(names) + 0.1, layout)
+    handles = error_handles(table, seeds)
+    width = style.page * 0.75
+    columns = legend_columns(handles, len(handles), width)
+    layout = Layout(left=1.75, bottom=0.42, top=0.12 + legend_rows(handles, columns))
+    figure, axes = panels(style, 1, 1, width, ROW_HEIGHT * len(names) + 0.1, layout)
     ax = axes[0, 0]
     for y, row in enumerate(rows.to_dict("records")):
-        name, colour = row["connection"], colour_of(row["connection"])
-        runs = seeds[seeds["connection"] == name]
-        ends = [min(max(100 * row[f"train_error_{end}"], 0), 100) for end in ("low", "high")]
-        ax.plot(ends, [y, y], color=colour, lw=1.3, zorder=2)
-        ax.plot(100 * runs["train_error"].astype(float), [y] * len(runs), "o", ms=2.6, mfc="none", mew=0.6,
-                color=colour, ls="", clip_on=False, zorder=3)  # fmt: skip
-        ax.plot(100 * row["train_error_mean"], y, "o", ms=4.5, mec="white", mew=0.5, color=colour,
-                clip_on=False, zorder=4)  # fmt: skip
+        error_row(ax, y, row, seeds[seeds["connection"] == row["connection"]], colour_of(row["connection"]))
     _horizontal(ax, names, chance)
-    handles = [grey_handle("mean, 95 % interval", marker="o"), grey_handle("one seed", ls="", marker="o", mfc="none"),
-               grey_handle("chance level", lw=0.7, ls=(0, (1, 1.5)))]  # fmt: skip
-    legend_above(figure, handles, len(handles))
+    legend_above(figure, handles, columns)
     return figure
+
+
+def error_row(ax: Any, y: int, mean: Mapping[Any, Any], seeds: "pd.DataFrame", colour: str) -> None:
+    """One line of a list: the mean with its interval (cut at 0 and 100 %), every seed, those that diverged as ×."""
+    ends = np.clip([100 * float(mean["low"]), 100 * float(mean["high"])], 0, 100)
+    ax.plot(ends, [y, y], color=colour, lw=1.3, zorder=2)
+    stopped = seeds["diverged"].astype(bool)
+    for own, look in ((seeds[~stopped], {"marker": "o", "ms": 2.6, "mfc": "none", "mew": 0.6}),
+                      (seeds[stopped], {"marker": "x", "ms": 6.5, "mew": 1.1})):  # fmt: skip
+        ax.plot(100 * own["value"].astype(float), [y] * len(own), color=colour, ls="", clip_on=False, zorder=3, **look)
+    ax.plot(100 * float(mean["value"]), y, "o", ms=4.5, mec="white", mew=0.5, color=colour, clip_on=False, zorder=4)
+
+
+def error_handles(means: "pd.DataFrame", seeds: "pd.DataFrame") -> list[Any]:
+    """The legend of a list of ``error_row``."""
+    interval = ", 95 % interval" if means["low"].notna().any() else ""
+    handles = [grey_handle(f"mean{interval}", marker="o"), grey_handle("one seed", ls="", marker="o", mfc="none")]
+    return [*handles, *_diverged(seeds), grey_handle("chance level", lw=0.7, ls=(0, (1, 1.5)))]
+
+
+def _diverged(seeds: "pd.DataFrame") -> list[Any]:
+    return [grey_handle("diverged", ls="", marker="x", mew=1.1)] if seeds["diverged"].any() else []
 
 
 def _horizontal(ax: Any, names: list[str], chance: float) -> None:
     ax.axvline(100 * chance, color=GREY, lw=0.7, ls=(0, (1, 1.5)), zorder=1)
-    forward: Callable[[Any], Any] = lambda x: np.sqrt(np.maximum(x, 0))  # noqa: E731
-    ax.set_xscale("function", functions=(forward, np.square))
-    ticks = [0, 1, 5, 10, 25, 50, 75, 100]
-    ax.set_xticks(ticks, [str(t) for t in ticks])
-    ax.set_xlim(0, 104)
+    root_x(ax)
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(-0.6, len(names) - 0.4)
     ax.set_xlabel("final training error (%), √ scale")

@@ -1,29 +1,27 @@
-"""The figures of a report: which there are, in which order, and the table each one draws."""
+"""The figures of one setting of a study: which there are, in which order, and the table each one draws."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plainres.figures.curves import training_curves
-from plainres.figures.degradation import degradation
-from plainres.figures.gain_chain import gain_chain
-from plainres.figures.heatmaps import heatmap
+from plainres.figures.gallery import PER_LAYER
 from plainres.figures.jacobian import METRICS as JACOBIAN
-from plainres.figures.jacobian import jacobian
-from plainres.figures.profiles import profiles, response_std, trunk_growth
-from plainres.figures.save import Drawn
+from plainres.figures.many import deepest_of_many
+from plainres.figures.shortcuts import shortcut_rows
+from plainres.figures.tables import (
+    degradation_rows,
+    gain_chain_rows,
+    jacobian_rows,
+    log_curve_rows,
+    map_rows,
+    paired_gap_rows,
+    plain_curve_rows,
+    response_std_rows,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LAYER = "layer index (0 = stem)"
-BLOCK = "block index (0 = first)"
-PER_LAYER = {
-    "grad_norm": ("layer", "gradient norm ‖∂L/∂W‖", LAYER),
-    "update_ratio": ("layer", "update ratio ‖ΔW‖ / ‖W‖", LAYER),
-    "branch_ratio": ("block", "branch ratio ‖F(x)‖ / ‖h(x)‖", BLOCK),
-}
-NOT_A_RATIO = "‖F(x)‖ / ‖x‖ (no addition: not a residual ratio)"
 METRICS = [
     *[(scope, metric) for metric, (scope, _, _) in PER_LAYER.items()],
     ("block", "branch_over_input"),
@@ -34,7 +32,11 @@ METRICS = [
 ]
 FIGURES = [
     "training_curves",
+    "training_curves_log",
+    "plain_curves",
     "degradation",
+    "paired_gap",
+    "shortcut_table",
     *[f"{kind}_{metric}" for metric in PER_LAYER for kind in ("profiles", "heatmap")],
     "profiles_branch_over_input",
     "trunk_growth",
@@ -51,6 +53,7 @@ class FigureTables:
     Attributes:
         curves: ``analysis.curves.curves``.
         degradation: rows of degradation.csv.
+        pairs: rows of ``Verdict.pairs``.
         seeds: final errors of the finished runs.
         profile: metric -> ``analysis.profiles.profiles``.
         map: metric -> ``analysis.profiles.maps`` of the deepest nets.
@@ -59,32 +62,38 @@ class FigureTables:
 
     curves: "pd.DataFrame"
     degradation: "pd.DataFrame"
+    pairs: "pd.DataFrame"
     seeds: "pd.DataFrame"
     profile: Callable[[str], "pd.DataFrame"]
     map: Callable[[str], "pd.DataFrame"]
     chain: Callable[[], "pd.DataFrame"]
 
 
-def paper_figures(tables: FigureTables) -> Iterator[tuple[str, Callable[[], Drawn]]]:
-    """Name and maker of every figure; a maker raises ``NothingToDraw`` where the study lacks what it shows."""
-    yield "training_curves", lambda: training_curves(tables.curves)
-    yield "degradation", lambda: degradation(tables.degradation, tables.seeds)
-    for metric, (_, label, index) in PER_LAYER.items():
-        yield f"profiles_{metric}", _later(profiles, tables.profile, metric, label, index)
-        yield f"heatmap_{metric}", _later(heatmap, tables.map, metric, label, index)
+def paper_figures(tables: FigureTables) -> Iterator[tuple[str, Callable[[], "pd.DataFrame"]]]:
+    """Name (a key of ``gallery.KINDS``) and maker of the table of every figure.
+
+    A maker, or the drawing of its table, raises ``NothingToDraw`` where the study lacks what the figure shows.
+    """
+    yield "training_curves", lambda: tables.curves
+    yield "training_curves_log", lambda: log_curve_rows(tables.curves, tables.seeds)
+    yield "plain_curves", lambda: plain_curve_rows(tables.curves)
+    yield "degradation", lambda: degradation_rows(tables.degradation, tables.seeds)
+    yield "paired_gap", lambda: paired_gap_rows(tables.degradation, tables.pairs)
+    yield "shortcut_table", lambda: shortcut_rows(tables.degradation, tables.seeds)
+    for metric in PER_LAYER:
+        yield f"profiles_{metric}", _profile(tables, metric)
+        yield f"heatmap_{metric}", _map(tables, metric)
     # ‖F‖/‖x‖ of plain nets has a figure of its own: on one axis with a residual ratio it would be read as one.
-    yield "profiles_branch_over_input", _later(profiles, tables.profile, "branch_over_input", NOT_A_RATIO, BLOCK)
-    yield "trunk_growth", lambda: trunk_growth(tables.profile("output_norm"))
-    yield "response_std", lambda: response_std(tables.profile("response_std"))
-    yield "gain_chain", lambda: gain_chain(tables.chain())
-    yield "jacobian", lambda: jacobian(tables.profile)
+    yield "profiles_branch_over_input", _profile(tables, "branch_over_input")
+    yield "trunk_growth", _profile(tables, "output_norm")
+    yield "response_std", lambda: response_std_rows(tables.profile("response_std"))
+    yield "gain_chain", lambda: gain_chain_rows(tables.chain())
+    yield "jacobian", lambda: jacobian_rows(tables.profile)
 
 
-def _later(
-    draw: Callable[["pd.DataFrame", str, str], Drawn],
-    table: Callable[[str], "pd.DataFrame"],
-    metric: str,
-    label: str,
-    index: str,
-) -> Callable[[], Drawn]:
-    return lambda: draw(table(metric), label, index)
+def _profile(tables: FigureTables, metric: str) -> Callable[[], "pd.DataFrame"]:
+    return lambda: deepest_of_many(tables.profile(metric))
+
+
+def _map(tables: FigureTables, metric: str) -> Callable[[], "pd.DataFrame"]:
+    return lambda: map_rows(tables.map(metric))

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plainres.analysis.profiles import MOMENTS, ranked
+from plainres.analysis.profiles import MOMENTS
 from plainres.analysis.settings import arm_order
 from plainres.figures.axes import (
     LEGEND_WIDTH,
     Layout,
     arm_handles,
+    axis_labels,
     grey_handle,
     legend_above,
     legend_beside,
@@ -19,103 +20,105 @@ from plainres.figures.axes import (
     log_y,
     panel_label,
     panels,
+    text_width,
     whole_axis,
 )
+from plainres.figures.canvas import NothingToDraw
 from plainres.figures.many import is_many, profile_grid, ranked_grid
-from plainres.figures.save import Drawn, NothingToDraw, styled
-from plainres.figures.style import FULL_WIDTH, GREY, ArmStyle, arm_styles, depth_shades
+from plainres.figures.style import GREY, ArmStyle, arm_styles, depth_shades
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+
+    from plainres.figures.styles import Style
 
 PANEL_HEIGHT = 1.25
-MIN_PANEL_WIDTH = 1.4
+LABEL_GAP = 0.12  # between the two labels above a panel
 LEGEND_COLUMNS = 4
 OUTPUT_NORM = "output norm ‖y‖"
 
 
-def profiles(profile: "pd.DataFrame", label: str, index_label: str) -> Drawn:
+def profiles(profile: "pd.DataFrame", style: "Style", label: str, index_label: str) -> "Figure":
     """One row of panels per moment, one column per depth; log axis; band: from the least to the greatest seed.
 
     Args:
-        profile: the table of ``analysis.profiles.profiles`` for one metric and setting.
+        profile: ``analysis.profiles.profiles`` for one metric and setting; of one depth if there are many connections.
+        style: of the figure.
         label: the metric with its unit, for the y axis.
         index_label: what the x axis counts.
     """
     low, high = _range(profile)
     if is_many(profile["connection"]):
-        return profile_grid(profile, label, index_label, low, high)
+        return profile_grid(profile, style, label, index_label, low, high)
     styles = arm_styles(arm_order(profile["connection"]))
     depths, moments = sorted(profile["depth"].unique()), _moments(profile)
-    with styled():
-        handles = arm_handles(styles) + _notes(profile)
-        figure, axes = _panels(len(moments), len(depths), handles, Layout(), sharex="col")
-        log_y(axes[0, 0], low, high)
-        for i, moment in enumerate(moments):
-            for j, depth in enumerate(depths):
-                part = profile[(profile["moment"] == moment) & (profile["depth"] == depth)]
-                _panel(axes[i, j], part, "layer_index", styles)
-                whole_axis(axes[i, j], int(profile.loc[profile["depth"] == depth, "layer_index"].max()))
-            panel_label(axes[i, 0], _moment_label(profile, moment))
+    handles = arm_handles(styles) + _notes(profile)
+    labels = [_moment_label(profile, moment) for moment in moments], [f"depth {depth}" for depth in depths]
+    least = sum(map(text_width, labels)) + LABEL_GAP * style.scale
+    figure, axes = _panels(style, len(moments), len(depths), least, handles, Layout(), sharex="col")
+    log_y(axes[0, 0], low, high)
+    for i, moment in enumerate(moments):
         for j, depth in enumerate(depths):
-            panel_label(axes[0, j], f"depth {depth}", "right")
-        height = figure.get_size_inches()[1]
-        figure.supylabel(label, fontsize=7.5, x=0.09 / figure.get_size_inches()[0])
-        figure.supxlabel(index_label, fontsize=7.5, y=0.05 / height)
-        legend_above(figure, handles, legend_columns(handles, LEGEND_COLUMNS, figure.get_size_inches()[0]))
-    return Drawn(figure, profile)
+            part = profile[(profile["moment"] == moment) & (profile["depth"] == depth)]
+            _panel(axes[i, j], part, "layer_index", styles)
+            whole_axis(axes[i, j], int(profile.loc[profile["depth"] == depth, "layer_index"].max()))
+        panel_label(axes[i, 0], _moment_label(profile, moment))
+    for j, depth in enumerate(depths):
+        panel_label(axes[0, j], f"depth {depth}", "right")
+    axis_labels(figure, style, label, index_label)
+    legend_above(figure, handles, legend_columns(handles, LEGEND_COLUMNS, figure.get_size_inches()[0]))
+    return figure
 
 
-def trunk_growth(profile: "pd.DataFrame") -> Drawn:
+def trunk_growth(profile: "pd.DataFrame", style: "Style") -> "Figure":
     """output_norm of each block along depth: one panel per moment, colour = arm, shade = depth."""
     _range(profile)
     low, high = float(profile["value"].min()), float(profile["value"].max())
     if is_many(profile["connection"]):
-        return profile_grid(profile, OUTPUT_NORM, "block index (0 = first)", low, high)
+        return profile_grid(profile, style, OUTPUT_NORM, "block index (0 = first)", low, high)
     styles = arm_styles(arm_order(profile["connection"]))
     depths, moments = sorted(profile["depth"].unique()), _moments(profile)
-    shades = {name: depth_shades(style.colour, depths) for name, style in styles.items()}
-    with styled():
-        layout = Layout(left=0.5, right=LEGEND_WIDTH, wspace=0.2)
-        figure, axes = panels(1, len(moments), FULL_WIDTH, 2.0, layout, sharex=True)
-        log_y(axes[0, 0], low, high)
-        for ax, moment in zip(axes[0], moments, strict=True):
-            for (name, depth), part in profile[profile["moment"] == moment].groupby(["connection", "depth"]):
-                ax.plot(part["layer_index"], part["value"], lw=1.1, color=shades[name][depth], ls=styles[name].line)
-                last = part.iloc[-1]
-                ax.plot(last["layer_index"], last["value"], ".", ms=5, color=shades[name][depth])
-            panel_label(ax, _moment_label(profile, moment))
-            whole_axis(ax, int(profile["layer_index"].max()))
-            ax.set_xlabel("block index (0 = first)")
-        axes[0, 0].set_ylabel(OUTPUT_NORM)
-        legend_beside(figure, shades, arm_handles(styles) + _notes(profile, band=False, wrap="\n"))
-    return Drawn(figure, profile)
+    shades = {name: depth_shades(arm.colour, depths) for name, arm in styles.items()}
+    layout = Layout(left=0.5, right=LEGEND_WIDTH, wspace=0.2)
+    figure, axes = panels(style, 1, len(moments), style.page, 2.0, layout, sharex=True)
+    log_y(axes[0, 0], low, high)
+    for ax, moment in zip(axes[0], moments, strict=True):
+        for (name, depth), part in profile[profile["moment"] == moment].groupby(["connection", "depth"]):
+            ax.plot(part["layer_index"], part["value"], lw=1.1, color=shades[name][depth], ls=styles[name].line)
+            last = part.iloc[-1]
+            ax.plot(last["layer_index"], last["value"], ".", ms=5, color=shades[name][depth])
+        panel_label(ax, _moment_label(profile, moment))
+        whole_axis(ax, int(profile["layer_index"].max()))
+        ax.set_xlabel("block index (0 = first)")
+    axes[0, 0].set_ylabel(OUTPUT_NORM)
+    legend_beside(figure, style, shades, arm_handles(styles) + _notes(profile, band=False, wrap="\n"))
+    return figure
 
 
-def response_std(profile: "pd.DataFrame") -> Drawn:
+def response_std(table: "pd.DataFrame", style: "Style") -> "Figure":
     """Std of every layer's response at the end of training, in layer order (top) and ranked (bottom)."""
-    table = ranked(profile)
     low, high = _range(table)
     if is_many(table["connection"]):
-        return ranked_grid(table, low, high)
+        return ranked_grid(table, style, low, high)
     styles = arm_styles(arm_order(table["connection"]))
     depths = sorted(table["depth"].unique())
     rows = {"layer_index": ("std of response", "layer index"), "rank": ("std, ranked", "rank (0 = largest)")}
-    with styled():
-        handles = arm_handles(styles) + _notes(table)
-        figure, axes = _panels(2, len(depths), handles, Layout(hspace=0.42))
-        log_y(axes[0, 0], low, high)
-        for i, (column, (y_label, x_label)) in enumerate(rows.items()):
-            axes[i, 0].set_ylabel(y_label)
-            for j, depth in enumerate(depths):
-                part = table[table["depth"] == depth].sort_values(["connection", column])
-                _panel(axes[i, j], part, column, styles)
-                whole_axis(axes[i, j], int(part["layer_index"].max()))
-                axes[i, j].set_xlabel(x_label)
+    handles = arm_handles(styles) + _notes(table)
+    least = text_width([label for _, label in rows.values()])
+    figure, axes = _panels(style, 2, len(depths), least, handles, Layout(hspace=0.42))
+    log_y(axes[0, 0], low, high)
+    for i, (column, (y_label, x_label)) in enumerate(rows.items()):
+        axes[i, 0].set_ylabel(y_label)
         for j, depth in enumerate(depths):
-            panel_label(axes[0, j], f"depth {depth}")
-        legend_above(figure, handles, legend_columns(handles, LEGEND_COLUMNS, figure.get_size_inches()[0]))
-    return Drawn(figure, table)
+            part = table[table["depth"] == depth].sort_values(["connection", column])
+            _panel(axes[i, j], part, column, styles)
+            whole_axis(axes[i, j], int(part["layer_index"].max()))
+            axes[i, j].set_xlabel(x_label)
+    for j, depth in enumerate(depths):
+        panel_label(axes[0, j], f"depth {depth}")
+    legend_above(figure, handles, legend_columns(handles, LEGEND_COLUMNS, figure.get_size_inches()[0]))
+    return figure
 
 
 def _range(profile: "pd.DataFrame") -> tuple[float, float]:
@@ -136,11 +139,13 @@ def _moment_label(profile: "pd.DataFrame", moment: str) -> str:
     return moment if steps.empty else f"{moment}: step {steps.max()}"
 
 
-def _panels(rows: int, columns: int, handles: list[Any], layout: Layout, sharex: Any = False) -> tuple[Any, Any]:
-    room = layout.left + layout.right
-    width = max(FULL_WIDTH if columns > 2 else FULL_WIDTH * 0.62, room + MIN_PANEL_WIDTH * columns)
+def _panels(
+    style: "Style", rows: int, columns: int, least: float, handles: list[Any], layout: Layout, sharex: Any = False
+) -> tuple["Figure", Any]:
+    room = style.scale * (layout.left + layout.right + (columns - 1) * layout.wspace)
+    width = max(style.page if columns > 2 else style.page * 0.62, room + columns * least)
     top = layout.top + legend_rows(handles, legend_columns(handles, LEGEND_COLUMNS, width))
-    return panels(rows, columns, width, PANEL_HEIGHT, replace(layout, top=top), sharex=sharex)
+    return panels(style, rows, columns, width, PANEL_HEIGHT, replace(layout, top=top), sharex=sharex)
 
 
 def _panel(ax: Any, part: "pd.DataFrame", column: str, styles: dict[str, ArmStyle]) -> None:

@@ -1,53 +1,26 @@
-"""One way to draw and to keep a figure: PDF, PNG and the CSV it drew, equal bytes for equal input."""
+"""One way to keep a figure: the CSV it draws, PDF and PNG; equal bytes for equal tables.
+
+A figure is always drawn from its CSV as read back, so that the CSV alone gives the same figure again, in any style.
+"""
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plainres.figures.style import PNG_DPI, RC
+from plainres.figures.gallery import draw
+from plainres.figures.styles import REPORT, Style
 from plainres.store import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 CSV_FLOATS = "%.7g"  # more digits than an error or a float32 norm carries, and the same text on every machine
-
-
-class NothingToDraw(Exception):  # noqa: N818 - not an error: the study lacks what the figure shows
-    """The tables hold nothing for this figure; the message says what is missing, in one line."""
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A figure and the table that it shows."""
-
-    figure: "Figure"
-    table: "pd.DataFrame"
-
-
-@contextmanager
-def styled() -> Iterator[None]:
-    """Draw with our settings and leave the user's as they were."""
-    import matplotlib as mpl
-
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(RC)
-        yield
-
-
-def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure of the given size in inches. No pyplot, no global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height))
-    FigureCanvasAgg(figure)
-    return figure
+# Columns that hold text also where it reads like a number (seeds) or like nothing at all.
+TEXT = (
+    "setting", "connection", "series", "metric", "moment", "layer_name", "stopped", "run", "kept", "reason", "shortcut",
+    "branch", "paper",
+)  # fmt: skip
+TRUTH = ("diverged", "chosen")
 
 
 def csv_bytes(table: "pd.DataFrame") -> bytes:
@@ -56,21 +29,51 @@ def csv_bytes(table: "pd.DataFrame") -> bytes:
     return text.encode()
 
 
-def save(drawn: Drawn, folder: Path, name: str) -> list[Path]:
-    """Write ``name``.pdf, .png and .csv into ``folder``, each whole or not at all.
+def read_csv(data: bytes) -> "pd.DataFrame":
+    """A table that ``csv_bytes`` wrote: numbers are numbers, ``TEXT`` is text, ``TRUTH`` is true or (also empty) false.
 
-    Dates and versions stay out of the files, so that drawing the same table again gives the same bytes.
+    Raises:
+        ValueError: the bytes are no such table (pandas says what is wrong).
     """
+    import pandas as pd
+
+    head = data.split(b"\n", 1)[0].decode().split(",")
+    texts = [name for name in head if name in (*TEXT, *TRUTH)]
+    numbers: dict[str, list[str]] = {name: [""] for name in head if name not in texts}
+    table = pd.read_csv(io.BytesIO(data), dtype=dict.fromkeys(texts, str), keep_default_na=False, na_values=numbers)
+    return table.assign(**{name: table[name] == "True" for name in TRUTH if name in table})
+
+
+def save(kind: str, table: "pd.DataFrame", folder: Path, name: str) -> list[Path]:
+    """Write ``name``.csv, .pdf and .png of a figure in the report's style into ``folder``.
+
+    Args:
+        kind: which figure, a key of ``gallery.KINDS``.
+        table: what it draws.
+        folder: made if it is not there.
+        name: of the files, without suffix.
+    """
+    return save_csv(kind, csv_bytes(table), folder, name, REPORT)
+
+
+def save_csv(kind: str, data: bytes, folder: Path, name: str, style: Style) -> list[Path]:
+    """The same from the CSV alone, in any style. Each file is written whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    content = {"csv": csv_bytes(drawn.table)}
-    with styled():
-        png = io.BytesIO()
-        drawn.figure.savefig(png, format="png", dpi=PNG_DPI, metadata={"Software": None})
-        pdf = io.BytesIO()
-        meta = {"Creator": None, "Producer": None, "CreationDate": None}
-        drawn.figure.savefig(pdf, format="pdf", dpi=300, metadata=meta)
-    content |= {"png": png.getvalue(), "pdf": pdf.getvalue()}
+    content = {"csv": data} | images(kind, read_csv(data), style)
     paths = [folder / f"{name}.{suffix}" for suffix in content]
-    for path, data in zip(paths, content.values(), strict=True):
-        write_atomic(path, data)
+    for path, kept in zip(paths, content.values(), strict=True):
+        write_atomic(path, kept)
     return paths
+
+
+def images(kind: str, table: "pd.DataFrame", style: Style) -> dict[str, bytes]:
+    """PNG and PDF, by suffix. Dates and versions stay out of them: equal tables give equal bytes."""
+    from plainres.figures.canvas import styled
+
+    figure = draw(kind, table, style)
+    with styled(style):
+        png, pdf = io.BytesIO(), io.BytesIO()
+        figure.savefig(png, format="png", dpi=style.dpi, metadata={"Software": None})
+        meta = {"Creator": None, "Producer": None, "CreationDate": None}
+        figure.savefig(pdf, format="pdf", dpi=300, metadata=meta)
+    return {"png": png.getvalue(), "pdf": pdf.getvalue()}

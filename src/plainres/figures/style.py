@@ -1,4 +1,4 @@
-"""How every figure looks, as data: sizes in inches, fonts in points. Colour = arm; shade or x = depth.
+"""How arms and depths look in every figure, whatever its style: colour = arm; shade or x = depth.
 
 Arms also differ by line style and marker, and shades by lightness, so that a grey print can be read.
 """
@@ -8,42 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from plainres.analysis.settings import built_of
-
-FULL_WIDTH = 6.9  # two-column page
-COLUMN_WIDTH = 3.4
-PNG_DPI = 160
-
-RC: Any = {
-    "font.family": "DejaVu Sans",  # shipped with matplotlib: the same glyphs on every machine
-    "font.size": 7.5,
-    "axes.labelsize": 7.5,
-    "axes.titlesize": 7.5,
-    "xtick.labelsize": 6.5,
-    "ytick.labelsize": 6.5,
-    "legend.fontsize": 6.5,
-    "legend.frameon": False,
-    "legend.handlelength": 2.4,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.5,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.minor.width": 0.4,
-    "ytick.minor.width": 0.4,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "xtick.minor.size": 1.5,
-    "ytick.minor.size": 1.5,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 4,
-    "pdf.fonttype": 42,  # embedded TrueType: text stays text
-    "svg.hashsalt": "plainres",
-    "figure.dpi": 100,
-}
 
 # Okabe and Ito's colours, told apart by the colour-blind. Plain and residual keep theirs in every study.
 KNOWN_COLOURS = {"plain": "#D55E00", "residual": "#0072B2"}

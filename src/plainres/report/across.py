@@ -9,10 +9,13 @@ from plainres.analysis.across import by_rate, by_start, by_steps
 from plainres.analysis.cells import Cells
 from plainres.analysis.pool import Pool
 from plainres.analysis.results import usable
-from plainres.figures.across import error_against, near_identity, settings
-from plainres.figures.save import Drawn, NothingToDraw, save
+from plainres.figures.canvas import NothingToDraw
+from plainres.figures.save import save
+from plainres.figures.tables import error_against_rows, settings_rows
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from plainres.report.examine import ReportResult
 
 ACROSS = ("error_by_learning_rate", "error_by_steps", "near_identity", "settings")
@@ -22,21 +25,21 @@ def draw_across(result: "ReportResult", pool: Pool) -> None:
     """The figures that lay settings beside each other; those that there is nothing for are not missed."""
     runs = result.loaded.runs
     all_cells = {str(key): Cells.of(runs, str(key)) for key in sorted(runs["setting"].unique())}
-    made: list[tuple[str, Callable[[], Drawn]]] = []
-    for name, families, draw in (
-        ("error_by_learning_rate", by_rate, partial(error_against, label="learning rate")),
-        ("error_by_steps", by_steps, partial(error_against, label="steps")),
-        ("near_identity", by_start, near_identity),
+    made: list[tuple[str, str, Callable[[], pd.DataFrame]]] = []
+    for name, families, rows in (
+        ("error_by_learning_rate", by_rate, partial(error_against_rows, label="learning rate")),
+        ("error_by_steps", by_steps, partial(error_against_rows, label="steps")),
+        ("near_identity", by_start, lambda table: table.sort_values(["connection", "seed"])),
     ):
         found = list(families(all_cells, pool))
         for setting, table in found:
             suffix = "" if len(found) == 1 else f"-{slug(setting)}"
-            made.append((f"{name}{suffix}", partial(draw, table)))
+            made.append((name, f"{name}{suffix}", partial(rows, table)))
     if len(all_cells) > 1:
-        made.append(("settings", lambda: settings(result.verdict.table, usable(runs))))
-    for name, make in made:
+        made.append(("settings", "settings", lambda: settings_rows(result.verdict.table, usable(runs))))
+    for kind, name, make in made:
         try:
-            save(make(), result.folder / "figures", name)
+            save(kind, make(), result.folder / "figures", name)
             result.figures.append(name)
         except NothingToDraw as nothing:
             result.skipped.append((name, str(nothing)))

@@ -22,14 +22,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from plainres.analysis.load import identity_names
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.errors import UserError
+from plainres.figures.canvas import NothingToDraw
 from plainres.figures.construction import NAME as CONSTRUCTION
 from plainres.figures.paper import FIGURES, FigureTables, paper_figures
-from plainres.figures.save import NothingToDraw, csv_bytes, save
+from plainres.figures.save import csv_bytes, save
 from plainres.report.across import ACROSS, draw_across, slug
 from plainres.report.construction import write_construction
 from plainres.report.diagnosis import write_diagnosis
@@ -39,9 +39,6 @@ from plainres.report.examine import Echo, ReportResult, examine
 from plainres.report.page.write import report_page
 from plainres.report.summary import summary_text
 from plainres.store import Study, write_atomic, write_json
-
-if TYPE_CHECKING:
-    pass
 
 
 def build_report(path: str | Path, echo: Echo = lambda line: None, beside: Sequence[str | Path] = ()) -> ReportResult:
@@ -105,7 +102,7 @@ def _draw(result: ReportResult, setting: str, tables: FigureTables) -> None:
     suffix = "" if setting == ONLY_SETTING else f"-{slug(setting)}"
     for name, make in paper_figures(tables):
         try:
-            save(make(), result.folder / "figures", f"{name}{suffix}")
+            save(name, make(), result.folder / "figures", f"{name}{suffix}")
             result.figures.append(f"{name}{suffix}")
         except NothingToDraw as nothing:
             result.skipped.append((f"{name}{suffix}", str(nothing)))

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from plainres.analysis.construction import construction_curves, construction_table
 from plainres.analysis.curves import curves
 from plainres.analysis.settings import is_built
-from plainres.figures.construction import NAME, construction
-from plainres.figures.save import NothingToDraw, csv_bytes, save
+from plainres.figures.canvas import NothingToDraw
+from plainres.figures.construction import NAME
+from plainres.figures.save import csv_bytes, save
 from plainres.store import write_atomic
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def write_construction(result: "ReportResult") -> None:
         if is_built(part).any()
     ]
     try:
-        save(construction(pd.concat(found, ignore_index=True)), result.folder / "figures", NAME)
+        save(NAME, pd.concat(found, ignore_index=True), result.folder / "figures", NAME)
         result.figures.append(NAME)
     except NothingToDraw as nothing:
         result.skipped.append((NAME, str(nothing)))

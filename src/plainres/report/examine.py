@@ -164,8 +164,8 @@ def _look(result: ReportResult, setting: str, runs: "pd.DataFrame", draw: "Draw 
     result.parts.append(Part(setting, every_curve, over_time(inside, room), chain, last_moving))
     if draw is not None:
         drawn_curves = every_curve[every_curve["metric"].isin(DRAWN)].reset_index(drop=True)
-        table = result.verdict.table
-        rows = table[table["setting"] == setting]
-        draw(result, setting, FigureTables(drawn_curves, rows, usable(runs), inside.profile, inside.map, lambda: chain))
+        rows, pairs = (table[table["setting"] == setting] for table in (result.verdict.table, result.verdict.pairs))
+        used, profile, map_ = usable(runs), inside.profile, inside.map
+        draw(result, setting, FigureTables(drawn_curves, rows, pairs, used, profile, map_, lambda: chain))
     result.diagnosis.extend(diagnose(result.loaded, runs, inside))
     return measured(inside)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from plainres.analysis.lesion import summarise
 from plainres.errors import UserError
-from plainres.figures.lesion import lesion
-from plainres.figures.save import NothingToDraw, csv_bytes, save
+from plainres.figures.canvas import NothingToDraw
+from plainres.figures.save import csv_bytes, save
 from plainres.report.terminal import make_console
 from plainres.store import write_atomic
 from plainres.theory.lesion import lesions
@@ -41,11 +41,11 @@ def lesion_report(
     runs = [load_trained(path) for path in paths]
     check_one_study(runs)
     table = _table(runs, swap, echo)
-    place, name = ("distance", "swap") if swap else ("block", "delete")
+    name = "swap" if swap else "delete"
     folder = runs[0].study.report_dir / "lesion"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        written = save(lesion(table, place, runs[0].data.chance_error), folder, name)
+        written = save(f"lesion_{name}", table, folder, name)
     except NothingToDraw as nothing:
         write_atomic(folder / f"{name}.csv", csv_bytes(table))
         written = [folder / f"{name}.csv"]
@@ -74,7 +74,7 @@ def _table(runs: Sequence[Trained], swap: bool, echo: Echo) -> "pd.DataFrame":
         rows += [first | lesion for lesion in lesions(run, swap)]
     if not rows:
         raise UserError("no two blocks of these runs have one shape, so none can change places; leave out --swap")
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows).assign(chance_error=runs[0].data.chance_error)
     numbers = ("train_error", "train_loss", "val_error", "val_loss")
     return table.astype(dict.fromkeys(numbers, float) | dict.fromkeys(("block", "other", "distance"), "Int64"))
 

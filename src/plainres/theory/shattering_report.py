@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from plainres.analysis.noise import half_lag
 from plainres.data import Dataset, load
 from plainres.errors import UserError, require
-from plainres.figures.save import NothingToDraw, csv_bytes, save
-from plainres.figures.shattering import shattering as draw
+from plainres.figures.canvas import NothingToDraw
+from plainres.figures.save import csv_bytes, save
 from plainres.models.networks import Network
 from plainres.report.terminal import make_console
 from plainres.schema import RunConf
@@ -77,7 +77,7 @@ def shattering_report(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / "summary.csv", csv_bytes(summary))
-        save(draw(table, POINTS), folder, "shattering")
+        save("shattering", table.assign(points=POINTS), folder, "shattering")
     except NothingToDraw as nothing:
         echo(f"no figure: {nothing}")
     except OSError as error:
