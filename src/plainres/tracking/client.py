@@ -78,11 +78,17 @@ def open_helper(name: str) -> Helper:
     return _helpers[name]
 
 
+def _forget(name: str) -> None:
+    """Let this process's helper for a sink end, if it has not done so."""
+    if helper := _helpers.pop(name, None):
+        helper.close()
+
+
 def close_helpers() -> None:
     """Let all helpers of this process end, and forget their failures."""
     _starts.clear()
-    while _helpers:
-        _helpers.popitem()[1].close()
+    for name in list(_helpers):
+        _forget(name)
 
 
 class Tracker:
@@ -91,7 +97,7 @@ class Tracker:
     def __init__(self, conf: TrackerConf, folder: Path) -> None:
         self._folder = folder
         self._names = sink_names(conf)
-        self._begun = False
+        self._told: dict[str, dict[str, Any]] = {}  # what a helper has to know of this run so far
 
     def start(self) -> None:
         """The run's record and its row files are there; rows follow."""
@@ -103,11 +109,10 @@ class Tracker:
 
     def end(self) -> None:
         """run.json holds how this attempt ended. Of one that ended before its start, sinks hear nothing."""
-        if self._begun:
+        if self._told:
             self._tell({"end": True})
 
     def _begin(self, message: dict[str, Any]) -> None:
-        self._begun = True
         for name in self._names:
             with suppress(OSError):
                 mark_path(self._folder, name).write_text(PENDING)
@@ -116,14 +121,26 @@ class Tracker:
     def _tell(self, message: dict[str, Any]) -> None:
         for name in list(self._names):
             try:
-                open_helper(name).send(message)
+                self._send(name, message)
             except OSError as error:
                 self._drop(name, error)
+        self._told |= {next(iter(message), ""): message}
+
+    def _send(self, name: str, message: dict[str, Any]) -> None:
+        """Hand over a line; a helper that died without a word on this run is replaced, and told all of it again."""
+        try:
+            open_helper(name).send(message)
+        except BrokenPipeError:
+            if _text(mark_path(self._folder, name)) != PENDING:
+                raise
+            _forget(name)
+            helper = open_helper(name)
+            for line in [*self._told.values(), message]:
+                helper.send(line)
 
     def _drop(self, name: str, error: OSError) -> None:
         self._names.remove(name)
-        if helper := _helpers.pop(name, None):  # the next run tries a new one
-            helper.close()
+        _forget(name)  # the next run tries a new one
         mark = mark_path(self._folder, name)
         if _text(mark) in (PENDING, None):  # else the helper has said why
             with suppress(OSError):

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 class Sink(Protocol):
-    """Listens to one attempt at a run. Built as ``Class(record, folder)``: run.json as it is now, and the run's folder.
+    """Listens to one attempt at a run. Built as ``Class(record, folder)``: run.json, as it stands then, and the folder.
 
     Calls come one after the other, in a process that trains nothing. After a resume the rows begin at step 0 again, so
     that a sink that was killed with its run has lost none.
