@@ -33,12 +33,13 @@ class Helper:
             OSError: no further process can be started.
         """
         paths = [p or str(Path.cwd()) for p in sys.path]
+        environment = {k: v for k, v in os.environ.items() if k != "WANDB_SERVICE"}  # of a wandb of ours
         self._process = subprocess.Popen(
             [sys.executable, "-m", "plainres.tracking.helper", name],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            env=environment | {"PYTHONPATH": os.pathsep.join(paths)},
             start_new_session=True,  # Ctrl-C is for us: the helper still has to write how the run ended
         )
         self._process.returncode = 0  # it ends by itself, and nobody waits for it
