@@ -65,7 +65,7 @@ def build_workspace(study: str, project: str, entity: str) -> Any:
         sections=[_degradation(), _trajectories(), *map(_profile, PROFILES)],
         settings=ws.WorkspaceSettings(max_runs=MOST_RUNS),
         runset_settings=ws.RunsetSettings(
-            filters=[ws.Config("study") == study, ws.Metric("JobType") != "report"],
+            filters=ws.And(ws.Config("study") == study, ws.Metric("JobType") != "report"),
             groupby=[ws.Config("depth"), ws.Config("connection")],
             order=[ws.Ordering(ws.Config("depth"), ascending=True)],
         ),

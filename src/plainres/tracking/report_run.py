@@ -7,8 +7,9 @@ import wandb
 
 from plainres.errors import UserError
 from plainres.options import TrackerMode
+from plainres.schema import TrackerConf, plain_values
 from plainres.store import Study, read_json
-from plainres.tracking.wandb_sink import Mode, close_run, open_run, wandb_mode
+from plainres.tracking.wandb_sink import Mode, close_run, open_run, tracker_of, wandb_mode
 
 EVIDENCE_COLUMNS = ("id", "setting", "connection", "status", "sentence", "n", "effect", "low", "high", "unit")
 
@@ -32,7 +33,7 @@ def send_report(path: Path, mode: Mode | None = None) -> None:
     study = Study.open(path)
     folder = study.report_dir
     evidence = read_json(folder / "evidence.json")
-    tracker = _tracker_of(study)
+    tracker = _tracker_of_study(study)
     run = open_run(
         study.path, mode or wandb_mode(TrackerMode(tracker["mode"])), tracker["project"],
         id=report_id(study), name=f"{study.name} report", group=study.name, job_type="report", tags=[study.name[:64]],
@@ -48,14 +49,13 @@ def send_report(path: Path, mode: Mode | None = None) -> None:
     close_run(run, exit_code=0)
 
 
-def _tracker_of(study: Study) -> dict[str, Any]:
+def _tracker_of_study(study: Study) -> dict[str, Any]:
     for folder in study.runs():
         try:
-            found: dict[str, Any] = folder.read()["config"]["tracker"]
+            return tracker_of(folder.read())
         except (UserError, KeyError):  # its own report says so
             continue
-        return found
-    return {"mode": "auto", "project": "plainres"}
+    return plain_values(TrackerConf())
 
 
 def evidence_table(evidence: dict[str, Any]) -> Any:

@@ -10,6 +10,8 @@ import wandb
 
 from plainres.analysis.load import run_row
 from plainres.options import TrackerMode
+from plainres.pair import identity_fields
+from plainres.schema import RunConf, TrackerConf, plain_values
 from plainres.store import RunFolder, Status
 from plainres.tracking.history import History
 from plainres.tracking.sink import Row, asked_mode
@@ -22,6 +24,18 @@ RUN_TABLE = "run"
 FINAL = "final"  # section of the values that a complete run ends with, beside its depth
 CELL = "cell"  # config key: depth and connection in one, because a W&B panel groups by one key
 LONGEST_TAG = 64
+TOP = {  # W&B config key -> identity field
+    "depth": "depth",
+    "seed": "seed",
+    "connection": "connection.name",
+    "model": "model.name",
+    "width": "model.width",
+    "data": "data.name",
+    "start_depth": "start.depth",
+    "optimizer": "optimizer.name",
+    "lr": "optimizer.lr",
+    "steps": "trainer.steps",
+}
 FLUSH_SECONDS = 5.0  # that wandb may write on after finish() has returned
 
 
@@ -102,7 +116,7 @@ class WandbSink:
             folder: of the run.
             mode: online or offline; None for what the run's settings say.
         """
-        tracker = record["config"]["tracker"]
+        tracker = tracker_of(record)
         mode = mode or wandb_mode(TrackerMode(tracker["mode"]))
         self._folder = RunFolder(folder)
         self._history = History(record["identity"]["trainer.steps"])
@@ -147,10 +161,16 @@ class WandbSink:
         close_run(self._run, EXIT_CODES.get(Status(record["status"]), 1))
 
 
+def tracker_of(record: dict[str, Any]) -> dict[str, Any]:
+    """The tracker settings of a run; the defaults where it is older than they are."""
+    found: dict[str, Any] = plain_values(TrackerConf()) | record["config"].get("tracker", {})
+    return found
+
+
 def identity_of(record: dict[str, Any]) -> dict[str, Any]:
     """What names and groups a run in W&B: arguments of ``wandb.init``."""
-    config = record["config"]
-    model, connection = config["model"]["name"], config["connection"]["name"]
+    fields = _fields_of(record)
+    model, connection = fields["model.name"], fields["connection.name"]
     label = record["name"].rpartition("-")[0]
     pair = label.removeprefix(f"{model}-{connection}-")
     return {
@@ -158,32 +178,29 @@ def identity_of(record: dict[str, Any]) -> dict[str, Any]:
         "name": label,
         "group": f"{model}-{pair}-{record['pair_id']}",
         "job_type": connection,
-        "tags": [text[:LONGEST_TAG] for text in (record["study"], model, config["data"]["name"])],
+        "tags": [text[:LONGEST_TAG] for text in (record["study"], model, fields["data.name"])],
     }
 
 
 def config_of(record: dict[str, Any]) -> dict[str, Any]:
     """What W&B groups and filters by, at the top; all settings, code and environment below."""
-    config = record["config"]
-    return {
-        "depth": config["depth"],
-        "seed": config["seed"],
-        "connection": config["connection"]["name"],
-        CELL: f"d{config['depth']:03d} {config['connection']['name']}",
-        "model": config["model"]["name"],
-        "width": config["model"]["width"],
-        "data": config["data"]["name"],
-        "start": config["start"]["name"],
-        "optimizer": config["optimizer"]["name"],
-        "lr": config["optimizer"]["lr"],
-        "steps": config["trainer"]["steps"],
+    fields = _fields_of(record)
+    top = {key: fields[name] for key, name in TOP.items()}
+    return top | {
+        CELL: f"d{fields['depth']:03d} {fields['connection.name']}",
         "study": record["study"],
         "run_id": record["run_id"],
         "pair_id": record["pair_id"],
         "num_parameters": record.get("num_parameters"),
-        "settings": config,
+        "settings": record["config"],
         "environment": record.get("environment"),
     }
+
+
+def _fields_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Identity fields by dotted name; those that are younger than the run have their defaults."""
+    fields: dict[str, Any] = identity_fields(RunConf()) | record["identity"]
+    return fields
 
 
 def profile_chart(metric: str, pairs: list[tuple[int, float]]) -> Any:
