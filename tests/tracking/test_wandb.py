@@ -151,7 +151,6 @@ def offline_rows(folder: Path) -> list[int]:
     return [sum(r.WhichOneof("record_type") == "history" for r in read_records(file)) for file in files]
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_says_so_and_is_whole_when_it_has_gone_on(execute, study, make_conf, read_back, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     conf = make_conf("residual", {"trainer.checkpoint_every": 4})

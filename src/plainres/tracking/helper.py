@@ -40,7 +40,7 @@ def main() -> None:
             run = _open(name, Path(message["open"]))
         elif "report" in message:
             _report(name, Path(message["report"]))
-        elif run is not None:
+        elif message and run is not None:  # an empty one only starts the helper
             try:
                 run.hear(message)
             except BaseException as error:  # a sink may raise anything
