@@ -3,8 +3,8 @@
 python benchmarks/tracking.py              # the default study's depths, residual, 2 rounds: some minutes
 
 Wall seconds move with whatever else the machine does, so runs alternate (without, with, without, ...) and differences
-are taken within a round. CPU seconds do so less: those of training are this process's, those of tracking its helper's and
-wandb-core's. A sweep keeps all cores busy, so what tracking adds to it is about the ratio of the two.
+are taken within a round. CPU seconds do so less: those of training are this process's, those of tracking its helper's
+and wandb-core's. A sweep keeps all cores busy, so what tracking adds to it is about the ratio of the two.
 """
 
 import argparse

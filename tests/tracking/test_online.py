@@ -80,11 +80,11 @@ def test_a_slow_server_slows_nothing(stub, execute, study, make_conf, monkeypatc
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(client, "PATIENCE_SECONDS", 1.0)
     stub.delay = 20.0
-    began = time.monotonic()
     outcome, folder = execute(make_conf("residual"))
     assert outcome.status is Status.COMPLETE and folder.read()["seconds"]["tracker"] < 0.5
+    began = time.monotonic()
     (line,) = client.await_sinks(study.path, [folder.path], ["wandb"])
-    assert "still busy after 1 s" in line and time.monotonic() - began < 15
+    assert "still busy after 1 s" in line and time.monotonic() - began < 5
 
 
 def test_without_a_network_a_run_is_made_good_later(stub, execute, study, make_conf, monkeypatch):

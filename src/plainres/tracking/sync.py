@@ -37,6 +37,7 @@ def sync(path: str | Path, echo: Echo) -> None:
         UserError: ``path`` is no study, nobody is logged in, or some runs could not be sent.
     """
     study = Study.open(path)
+    os.environ.pop("WANDB_MODE", None)  # it is for training; this is about being online
     files = offline_files(study, echo)
     waiting = [file for file in files if not _is_sent(file)]
     echo(f"{study.name}: {len(files)} offline runs, {len(files) - len(waiting)} of them sent before")
@@ -114,7 +115,6 @@ def _is_sent(file: Path) -> bool:
 def _send(folders: list[Path]) -> str:
     """wandb sync of these; the last line that it said."""
     command = [sys.executable, "-m", "wandb", "sync", "--yes", *map(str, folders)]
-    environment = {name: value for name, value in os.environ.items() if name != "WANDB_MODE"}
-    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     return lines[-1].removeprefix("wandb: ") if lines else "wandb said nothing"
