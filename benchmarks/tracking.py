@@ -85,9 +85,8 @@ def main() -> None:
             for depth in args.depths:
                 one = replace(conf, depth=depth, seed=seed)
                 costs[depth].append((measure(one, Path(results), "without"), measure(one, Path(results), "with")))
+                print(f"depth {depth}, round {seed + 1}: {line([costs[depth][-1:]])}", flush=True)
         close_helpers()
-    for depth, pairs in costs.items():
-        print(f"depth {depth}: {line([pairs])}")
     print(f"all: {line(list(costs.values()))}; load {os.getloadavg()[0]:.1f}")
 
 

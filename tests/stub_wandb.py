@@ -33,6 +33,7 @@ class Stub:
 
     def __init__(self) -> None:
         self.url = ""
+        self.views: list[dict[str, Any]] = []
         self.runs: dict[str, ServerRun] = {}
         self.delay = 0.0  # seconds before each answer
         self.operations: list[str] = []
@@ -40,7 +41,7 @@ class Stub:
 
     def answer(self, operation: str, given: dict[str, Any]) -> dict[str, Any]:
         entity = {"id": "e", "name": "tester"}
-        if operation == "Viewer":
+        if operation in ("Viewer", "GetDefaultEntity"):
             viewer = {"id": "u", "entity": "tester", "username": "tester", "email": "", "flags": "{}"}
             return {"viewer": viewer | {"teams": {"edges": []}}}
         if operation == "ServerFeaturesQuery":
@@ -61,6 +62,9 @@ class Stub:
         if operation == "CreateArtifact":
             artifact = {"id": "a", "state": "COMMITTED", "artifactSequence": {"id": "s", "latestArtifact": None}}
             return {"createArtifact": {"artifact": artifact}}
+        if operation.startswith("UpsertView"):
+            self.views.append(given)
+            return {"upsertView": {"view": {"id": "v", "name": "view"}, "inserted": True}}
         if operation == "ArtifactType":
             return {"project": {"artifact": None}}
         if operation == "CreateRunFiles":

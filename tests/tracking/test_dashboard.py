@@ -24,7 +24,8 @@ def test_it_belongs_to_the_study(spec):
     assert (spec["entity"], spec["project"], spec["displayName"]) == ("someone", "plainres", "plainres depth")
     (runs,) = spec["spec"]["section"]["runSets"]
     assert [key["name"] for key in runs["grouping"]] == ["depth.value", "connection.value"]
-    assert "'study.value'" in str(runs["filters"]) and "'depth'" in str(runs["filters"])
+    filters = [(f["key"]["section"], f["key"]["name"], f["op"], f["value"]) for f in runs["filters"]["filters"]]
+    assert filters == [("config", "study", "=", "depth"), ("run", "jobType", "!=", "report")]
 
 
 def test_degradation_is_final_error_against_depth_by_connection(spec):

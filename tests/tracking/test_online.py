@@ -1,5 +1,6 @@
 """Online runs and ``plainres sync``, against a stub on loopback that keeps what it is sent; no other host is asked."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -115,7 +116,8 @@ def test_sync_sends_offline_runs_once_in_the_right_groups(stub, command, tmp_pat
     assert len(runs) == 6 and len(list(study.path.glob("wandb/offline-run-*"))) == 4 + 1
     done = run_sync(study.path, stub)
     assert done.returncode == 0, done.stderr
-    assert "online: 7 offline runs, 0 of them sent before\nonline: 7 runs sent" in done.stderr
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("wandb: ")]
+    assert lines == ["online: 7 offline runs, 0 of them sent before", "online: 7 runs sent"]
     assert set(stub.runs) == {run.read()["run_id"] for run in runs} | {"report-online"}
     for run in runs:
         check(run, stub.runs[run.read()["run_id"]])
@@ -126,7 +128,7 @@ def test_sync_sends_offline_runs_once_in_the_right_groups(stub, command, tmp_pat
     done = run_sync(study.path, stub)
     assert "online: 7 offline runs, 7 of them sent before" in done.stderr and not stub.runs
     shutil.rmtree(next(study.path.glob(f"wandb/offline-run-*-{runs[0].read()['run_id']}")))
-    assert "6 of them sent before\nonline: 1 runs sent" in run_sync(study.path, stub).stderr
+    assert run_sync(study.path, stub).stderr.strip().endswith("online: 1 runs sent")
     assert list(stub.runs) == [runs[0].read()["run_id"]]
 
 
@@ -143,6 +145,19 @@ def test_sync_without_a_login_is_one_line(tmp_path, monkeypatch):
         last = found.stderr.strip().splitlines()[-1]
         assert last.startswith("plainres: not logged in to W&B") and "wandb login" in last
         assert "Traceback" not in found.stderr
+
+
+def test_a_dashboard_is_saved_for_who_is_logged_in(stub, tmp_path):
+    pytest.importorskip("wandb_workspaces")
+    study = FakeStudy(depths=(4,), seeds=(0,), steps=60).write(tmp_path)
+    command = [sys.executable, "-m", "plainres.cli", "dashboard", str(study), "--project", "depths"]
+    done = subprocess.run(command, env=os.environ | online(stub), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "saved: " in done.stderr and "Traceback" not in done.stderr
+    (view,) = stub.views
+    assert (view["entityName"], view["projectName"], view["displayName"]) == ("tester", "depths", "plainres depth")
+    sections = json.loads(view["spec"])["section"]["panelBankConfig"]["sections"]
+    assert [s["name"] for s in sections] == ["degradation", "trajectories", "gradients", "updates", "branch ratios"]
 
 
 def test_sync_of_no_study_is_one_line(tmp_path, capsys):

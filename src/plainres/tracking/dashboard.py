@@ -13,6 +13,7 @@ import wandb_workspaces.reports.v2.interface as wr
 import wandb_workspaces.workspaces as ws
 
 from plainres.errors import UserError
+from plainres.own_class import words_of
 from plainres.store import Study, write_json
 from plainres.tracking.history import PROFILES
 from plainres.tracking.wandb_sink import CELL, FINAL, is_logged_in
@@ -38,21 +39,20 @@ def make_dashboard(path: str | Path, project: str, entity: str | None, echo: Ech
         UserError: ``path`` is no study, nobody is logged in, or W&B refuses it.
     """
     study = Study.open(path)
-    logged_in = is_logged_in()
-    owner = entity or (wandb.Api().default_entity if logged_in else "")
-    workspace = build_workspace(study.name, project, owner or "")
+    workspace = build_workspace(study.name, project, entity or "")
     spec = study.path / "wandb" / SPEC_FILE
     spec.parent.mkdir(exist_ok=True)
     write_json(spec, spec_of(workspace))
     echo(f"built: {spec}")
-    if not logged_in:
+    if not is_logged_in():
         raise UserError(
             "not logged in to W&B, so not saved: wandb login, or set WANDB_API_KEY, then give this command again"
         )
     try:
+        workspace.entity = entity or wandb.Api().default_entity
         workspace.save()
     except Exception as error:  # wandb's, of many kinds
-        raise UserError(f"W&B did not save it: {error}; check --project and --entity") from error
+        raise UserError(f"W&B did not save it ({words_of(error)}); check --project and --entity") from error
     echo(f"saved: {workspace.url}")
 
 
