@@ -32,6 +32,7 @@ class Helper:
         Raises:
             OSError: no further process can be started.
         """
+        quiet = {"WANDB_ERROR_REPORTING": "false"}  # unless the user wants it: offline, nothing is to be contacted
         paths = [p or str(Path.cwd()) for p in sys.path]
         environment = {k: v for k, v in os.environ.items() if k != "WANDB_SERVICE"}  # of a wandb of ours
         self._process = subprocess.Popen(
@@ -39,7 +40,7 @@ class Helper:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=environment | {"PYTHONPATH": os.pathsep.join(paths)},
+            env=quiet | environment | {"PYTHONPATH": os.pathsep.join(paths)},
             start_new_session=True,  # Ctrl-C is for us: the helper still has to write how the run ended
         )
         self._process.returncode = 0  # it ends by itself, and nobody waits for it
