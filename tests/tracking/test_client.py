@@ -153,11 +153,13 @@ def test_a_full_pipe_is_no_wait(conf_with, execute, study):
     conf = conf_with("Hangs")
     tracker = client.Tracker(conf.tracker, study.path)
     tracker._begin({"no": "such message"})
-    os.kill(client.open_helper("sinks:Hangs")._process.pid, signal.SIGSTOP)
+    helper = client.open_helper("sinks:Hangs")._process.pid
+    os.kill(helper, signal.SIGSTOP)
     began = time.monotonic()
     for _ in range(3000):  # more than a pipe holds
         tracker.on_checkpoint({"steps": 10**9, "layers": 10**9})
     assert time.monotonic() - began < 2
+    os.kill(helper, signal.SIGKILL)
     assert "it does not listen" in mark_path(study.path, "sinks:Hangs").read_text()
 
 
