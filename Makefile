@@ -51,8 +51,9 @@ test: install  ## the default test suite (under 5 minutes on 2 cores)
 test-slow: install  ## what the default suite leaves out: packaging, long fault injection
 	$(BIN)/python -m pytest -m slow
 
-bench: install  ## step times beside a minimal PyTorch loop, as ratios
+bench: install  ## step times beside a minimal PyTorch loop, as ratios; what tracking costs
 	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/tracking.py
 
 clean:  ## delete caches and builds; never results
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,7 +24,6 @@ from plainres.data import load
 from plainres.launch.prepare import prepare
 from plainres.probes.cadence import probe_steps
 from plainres.schema import ConnectionConf, DataConf, ProbeConf, RunConf, Shortcut
-from plainres.tracking import Tracker
 
 BATCH = 128
 
@@ -64,7 +63,7 @@ def plainres_loop(depth: int, width: int, every: int, results: str) -> Callable[
     conf = replace(conf, model=replace(conf.model, width=width), study=f"every{every}", results_dir=results)
     conf.trainer = replace(conf.trainer, steps=10**6, device="cpu")
     study, (spec,) = prepare([conf])
-    training = assemble(spec, study.run_folder(spec.name), load(DataConf()), {}, Tracker(), lambda: False)
+    training = assemble(spec, study.run_folder(spec.name), load(DataConf()), {}, lambda lengths: None, lambda: False)
     plan = replace(training.parts.plan, probes=probe_steps(every, 10**4))
     training.parts.plan = plan
     return training.update

@@ -9,7 +9,9 @@ import sys
 from typing import NoReturn
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -23,10 +25,13 @@ _failures: list[str] = []  # what a single run has to tell the shell; Hydra drop
 
 def _job(cfg: DictConfig) -> str:
     """One run: the only one, or a job of one of Hydra's own launchers. Returns its status."""
-    from plainres.launch.single import run_single
+    from plainres.launch.single import await_tracking, run_single
 
     try:
-        outcome = run_single(to_conf(cfg))
+        conf = to_conf(cfg)
+        outcome = run_single(conf)
+        if HydraConfig.get().mode is RunMode.RUN:
+            await_tracking(conf, outcome)
     except UserError as error:  # printed by main: Hydra would add lines of its own
         _failures.append(str(error))
         return "failed"

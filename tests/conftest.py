@@ -1,6 +1,7 @@
 """Small settings, networks and runs for all tests. Everything is a fixture, so that no test imports another."""
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,9 @@ from plainres.options import shortcut_of
 from plainres.pair import make_spec
 from plainres.schema import DataConf, RunConf
 from plainres.store import RunFolder, Study
+
+# Runs started by any test, also in processes of their own, track nothing: tests of tracking say what they want.
+os.environ["WANDB_MODE"] = "disabled"
 
 SMALL = {
     "depth": 6,

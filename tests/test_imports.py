@@ -20,14 +20,14 @@ TRAINING_SIDE = {
 READING_SIDE = {"analysis", "api", "figures", "report", "cli"}
 # Parts of the reading side that train when they are asked to; what they need of the training side is imported then.
 ON_DEMAND = {
-    "plainres/cli.py": {"describe", "theory"},
+    "plainres/cli.py": {"describe", "theory", "tracking"},
     "plainres/api/run.py": {"job"},
     "plainres/api/process.py": {"seeding"},
     "plainres/api/entrance.py": {"config", "job", "launch"},
 }
 NEITHER = {
-    "errors", "options", "schema", "validation", "validation_network", "validation_start", "pair", "store", "rows",
-    "environment",
+    "errors", "options", "own_class", "schema", "validation", "validation_network", "validation_start", "pair", "store",
+    "rows", "environment",
 }  # fmt: skip
 
 

@@ -1,5 +1,4 @@
 import math
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -9,9 +8,9 @@ from plainres.environment import differences, place
 from plainres.errors import UserError
 from plainres.job import planned_record
 from plainres.pair import make_spec
-from plainres.rows import read_lines, read_table
-from plainres.store import Status, write_json
-from plainres.tracking import Tracker
+from plainres.rows import parse_lines, read_table
+from plainres.store import RunFolder, Status, write_json
+from plainres.tracking.client import Tracker
 
 
 def fail_with(error):
@@ -308,45 +307,51 @@ def test_the_last_evaluation_that_was_finite_is_kept(execute, short):
 
 
 class Listener(Tracker):
-    """Counts the rows that it may see at each checkpoint, as a sink would read them."""
+    """Notes what a run tells its sinks, and what its files hold then."""
 
-    def __init__(self, folder):
-        self.folder, self.seen, self.ended, self.closed = folder, [], None, False
+    def __init__(self, conf, folder):
+        super().__init__(conf, folder)
+        self.folder, self.heard = RunFolder(folder), []
 
-    def on_checkpoint(self, step):
-        self.seen.append((step, len(read_lines(self.folder.path / "steps.jsonl"))))
+    def start(self):
+        self.heard.append(("start", self.folder.read()["layout"] is not None))
 
-    def finish(self, record):
-        self.ended = record["status"]
+    def on_checkpoint(self, lengths):
+        lines = parse_lines((self.folder.path / "steps.jsonl").read_bytes()[: lengths["steps"]])
+        self.heard.append(("rows", len(lines)))
 
-    def close(self):
-        self.closed = True
+    def end(self):
+        self.heard.append(("end", self.folder.read()["status"]))
 
 
 @pytest.fixture
 def listener(monkeypatch):
     listeners = []
-
-    @contextmanager
-    def open_listener(spec, study):
-        listeners.append(Listener(study.run_folder(spec.name)))
-        yield listeners[-1]
-        listeners[-1].close()
-
-    monkeypatch.setattr(job, "open_tracker", open_listener)
+    make = lambda conf, folder: listeners.append(Listener(conf, folder)) or listeners[-1]  # noqa: E731
+    monkeypatch.setattr(job, "Tracker", make)
     return listeners
 
 
-def num_rows(folder):
+def num_rows(folder, before=math.inf):
     table = read_table(folder, "steps", folder.read()["layout"])
-    return len({(r["step"], r["kind"]) for r in table.to_pylist()})
+    return len({(r["step"], r["kind"]) for r in table.to_pylist() if r["step"] < before})
 
 
-@pytest.mark.parametrize(
-    "values", [{}, {"optimizer.lr": 1e30, "schedule.warmup_steps": 0}], ids=["complete", "diverged"]
-)
-def test_a_tracker_sees_every_row_of_a_run_that_ends(execute, short, listener, values):
-    outcome, folder = execute(short("plain", values | {"trainer.checkpoint_every": 4}))
-    (found,) = listener
-    assert found.ended == outcome.status == ("diverged" if values else "complete") and found.closed
-    assert found.seen[-1][1] == num_rows(folder) > 0
+def test_a_tracker_hears_of_rows_only_when_a_checkpoint_covers_them(execute, short, listener):
+    conf = short("plain", {"trainer.checkpoint_every": 4})
+    outcome, _ = execute(conf, stop_at=5)
+    assert outcome.status == "interrupted"
+    _, folder = execute(conf)
+    interrupted, complete = (found.heard for found in listener)
+    at_4, at_5 = num_rows(folder, 4), num_rows(folder, 5)
+    assert interrupted == [("start", True), ("rows", at_4), ("rows", at_5), ("end", "interrupted")]
+    assert complete == [("start", True), ("rows", num_rows(folder)), ("end", "complete")]
+
+
+def test_a_tracker_hears_of_the_end_of_runs_that_diverge_or_fail(monkeypatch, execute, short, listener):
+    values = {"optimizer.lr": 1e30, "schedule.warmup_steps": 0}
+    execute(short("plain", values))
+    monkeypatch.setattr(job, "compact", fail_with(RuntimeError("boom")))
+    execute(short())
+    assert [found.heard[-1] for found in listener] == [("end", "diverged"), ("end", "failed")]
+    assert listener[0].heard == [("start", True), ("end", "diverged")], "no checkpoint covers these rows"

@@ -34,7 +34,7 @@ OTHER = {
     "probe.own": ["x:X"], "model.branch": "x:X", "model.branch_settings": {"a": 1}, "model.branch_code": "x",
     "connection.shortcut_settings": {"a": 1}, "connection.shortcut_code": "x",
     "probe.name": "x", "probe.every": 7, "probe.jacobian": 4,
-    "tracker.name": "wandb", "tracker.mode": "offline", "tracker.project": "x",
+    "tracker.name": "wandb", "tracker.mode": "offline", "tracker.project": "x", "tracker.own": ["x:X"],
     "start.name": "x", "start.depth": 4, "start.noise": 0.1,
     "study": "x", "results_dir": "x", "fail_fast": True,
 }  # fmt: skip

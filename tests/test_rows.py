@@ -10,6 +10,7 @@ from plainres.rows import (
     layers_table,
     read_last_line,
     read_lines,
+    read_rows,
     read_table,
     steps_table,
 )
@@ -185,3 +186,20 @@ def test_the_last_whole_line_of_a_file_that_grows(tmp_path, width):
 def test_a_last_line_that_is_no_row_is_none(tmp_path, text):
     (tmp_path / "layers.jsonl").write_bytes(text)
     assert read_last_line(tmp_path / "layers.jsonl") is None
+
+
+def test_rows_of_tables_are_the_lines_they_were_made_of(written):
+    lines = {table: read_lines(written.path / f"{table}.jsonl") for table in ("steps", "layers")}
+    assert read_rows(written, LAYOUT) == as_float32(lines)
+    compact(written, LAYOUT)
+    drop_lines(written)
+    assert read_rows(written, LAYOUT) == as_float32(lines)
+
+
+def as_float32(lines):
+    """The lines of layers.jsonl as the table keeps their numbers."""
+    for row in lines["layers"]:
+        for metrics in row["values"].values():
+            for name, values in metrics.items():
+                metrics[name] = [None if v is None else float(np.float32(v)) for v in values]
+    return lines

@@ -19,7 +19,7 @@ NEEDS = {  # what a recipe's page asks of the model
 }
 DEFAULT_FILES = {
     "model": "mlp", "optimizer": "sgd", "schedule": "cosine", "probe": "default", "data": "digits",
-    "connection": "plain", "tracker": "none", "start": "scratch",
+    "connection": "plain", "tracker": "wandb", "start": "scratch",
 }  # fmt: skip
 
 

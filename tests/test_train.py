@@ -18,7 +18,6 @@ from plainres.rows import read_lines, read_table
 from plainres.schema import DataConf
 from plainres.seeding import epoch_order
 from plainres.store import Status, Study
-from plainres.tracking import Tracker
 from plainres.train import evaluation_row
 
 
@@ -51,7 +50,9 @@ def assemble(study):
         spec = make_spec(conf, "cpu")
         folder = study.run_folder(spec.name)
         folder.path.mkdir(parents=True)
-        training = assembly.assemble(spec, folder, load(DataConf()), {}, Tracker(), lambda: stop_when(made[-1]))
+        training = assembly.assemble(
+            spec, folder, load(DataConf()), {}, lambda lengths: None, lambda: stop_when(made[-1])
+        )
         made.append(training)
         return training
 

@@ -23,7 +23,6 @@ from plainres.probes.own import OwnProbe
 from plainres.probes.probe import Probe
 from plainres.rows import RowWriter
 from plainres.store import RunFolder
-from plainres.tracking import Tracker
 from plainres.train import Parts, Plan, Training
 
 
@@ -32,7 +31,7 @@ def assemble(
     folder: RunFolder,
     data: Dataset,
     place: dict[str, str],
-    tracker: Tracker,
+    on_checkpoint: Callable[[dict[str, int]], None],
     should_stop: Callable[[], bool],
     source: RunFolder | None = None,
 ) -> Training:
@@ -41,7 +40,7 @@ def assemble(
     Args:
         spec, folder, data: the run.
         place: where it trains (``environment.place``).
-        tracker: told of every checkpoint.
+        on_checkpoint: told of every checkpoint, with the lengths of the row files that it covers.
         should_stop: asked at every step.
         source: the finished run that a constructed one starts from; needed only without a checkpoint.
     """
@@ -81,7 +80,7 @@ def assemble(
         writer=RowWriter(folder, position.lengths),
         folder=folder,
         place=place,
-        on_checkpoint=tracker.on_checkpoint,
+        on_checkpoint=on_checkpoint,
     )
     network.train()
     return Training(parts, position, should_stop)

@@ -1,12 +1,13 @@
-"""`plainres status|report|figures|compare|describe|lesion|shattering`: look at studies and networks.
+"""`plainres status|report|figures|compare|describe|lesion|shattering|sync|dashboard`: look at studies, send them on.
 
-Only the last three import torch, and only when they are called.
+Only describe, lesion and shattering import torch, only sync and dashboard wandb, and only when they are called.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 
 from plainres.errors import UserError
 
@@ -67,6 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     what = "folders of complete runs, or settings such as connection=plain,residual depth=10,20,50"
     shattering.add_argument("what", metavar="RUN|KEY=VALUE", nargs="+", help=what)
     shattering.set_defaults(command=_shattering)
+    sync = _add(commands, "sync", _sync, "send a study's offline runs to Weights & Biases; goes on where it stopped")
+    sync.description = f"{sync.description} Needs a login (wandb login, or WANDB_API_KEY)."
+    dashboard = _add(commands, "dashboard", _dashboard, "save a Weights & Biases workspace with a study's panels")
+    dashboard.add_argument("--project", default="plainres", help="W&B project of the runs (default: %(default)s)")
+    dashboard.add_argument("--entity", help="W&B user or team (default: the one that is logged in)")
     return parser
 
 
@@ -134,6 +140,20 @@ def _shattering(arguments: argparse.Namespace) -> None:
     from plainres.theory.shattering_report import shattering_report
 
     shattering_report(arguments.what, compose, _say)
+
+
+def _sync(arguments: argparse.Namespace) -> None:
+    from plainres.tracking.sync import sync
+
+    sync(arguments.study, _say)
+
+
+def _dashboard(arguments: argparse.Namespace) -> None:
+    if find_spec("wandb_workspaces") is None:
+        raise UserError("plainres dashboard needs wandb-workspaces: pip install 'plainres[dashboard]'")
+    from plainres.tracking.dashboard import make_dashboard
+
+    make_dashboard(arguments.study, arguments.project, arguments.entity, _say)
 
 
 def _say(line: str) -> None:

@@ -14,7 +14,7 @@ LIBRARIES = ("torch", "numpy", "pandas", "scipy", "scikit-learn", "hydra-core")
 
 
 # Parts of the package that only read what a run has written: they cannot move a bit of it.
-READING_SIDE = ("analysis", "figures", "report", "theory", "cli.py")
+READING_SIDE = ("analysis", "figures", "report", "theory", "tracking", "cli.py")
 
 
 @lru_cache(maxsize=1)

@@ -29,7 +29,7 @@ from plainres.seeding import set_determinism
 from plainres.signature import forward_flops
 from plainres.source import finished_source
 from plainres.store import FINISHED, RunFolder, Status, Study
-from plainres.tracking import open_tracker
+from plainres.tracking.client import Tracker
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,9 @@ def _ended(folder: RunFolder) -> Status | None:
 def _attempt(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable[[], bool]) -> tuple[Status, str]:
     """Train, and turn whatever happens into a status, a message and a run.json."""
     began = time.perf_counter()
+    tracker = Tracker(spec.conf.tracker, folder.path)
     try:
-        return _train(spec, study, folder, should_stop), ""
+        return _train(spec, study, folder, should_stop, tracker), ""
     except Interrupted:
         status, message, details = Status.INTERRUPTED, "interrupted; the same command goes on from its checkpoint", None
     except Exception as error:
@@ -101,6 +102,7 @@ def _attempt(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callab
         folder.update(status=status, error=details, finished=now(), seconds=seconds)
     except (OSError, UserError) as second:  # as far as the disk allows; the message reaches the end report anyway
         message = f"{message} (and its status could not be written: {second})"
+    tracker.end()
     return status, message
 
 
@@ -118,7 +120,7 @@ def out_of_memory(error: Exception) -> bool:
     return known or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
-def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable[[], bool]) -> Status:
+def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable[[], bool], tracker: Tracker) -> Status:
     conf, device = spec.conf, spec.device
     began = time.perf_counter()
     set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device)
@@ -131,8 +133,8 @@ def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable
     _check_mates(spec, study, folder, found)
     source, waited = _source(spec, study, folder, should_stop)
     began += waited
-    with open_tracker(spec, study) as tracker, ExitStack() as ending:
-        training = assemble(spec, folder, data, environment.place(found), tracker, should_stop, source)
+    with ExitStack() as ending:
+        training = assemble(spec, folder, data, environment.place(found), tracker.on_checkpoint, should_stop, source)
         ending.callback(training.parts.writer.close)
         probe = training.parts.probe
         num_parameters = training.parts.flat.data.numel()
@@ -143,6 +145,7 @@ def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable
             num_parameters=num_parameters,
             forward_flops=forward_flops(conf, data),
         )
+        tracker.start()
         diverged = training.run()
         seconds = training.finish(complete=diverged is None)
         compacting = time.perf_counter()
@@ -157,7 +160,7 @@ def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable
         }
         final = folder.update(**changes)
         drop_lines(folder)
-        tracker.finish(final)
+    tracker.end()
     return Status(final["status"])
 
 

@@ -87,10 +87,13 @@ class RowWriter:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """All whole lines of a JSON-lines file; a torn last line is left out, a missing file is empty."""
-    if not path.exists():
-        return []
+    return parse_lines(path.read_bytes()) if path.exists() else []
+
+
+def parse_lines(content: bytes) -> list[dict[str, Any]]:
+    """The rows in the bytes of a JSON-lines file, up to a line that is torn."""
     rows = []
-    for line in path.read_bytes().split(b"\n"):
+    for line in content.split(b"\n"):
         if line:
             try:
                 rows.append(orjson.loads(line))
@@ -201,3 +204,26 @@ def read_table(folder: RunFolder, table: str, layout: dict[str, list[str]]) -> p
     if path.exists():
         return pq.read_table(path)
     return (STEPS_SCHEMA if table == "steps" else LAYERS_SCHEMA).empty_table()
+
+
+def read_rows(folder: RunFolder, layout: dict[str, list[str]]) -> dict[str, list[dict[str, Any]]]:
+    """All rows of a run in any state, as lines; of layers.parquet as float32, which is what its lines hold too.
+
+    Raises:
+        OSError, pyarrow.ArrowException: as ``read_table``.
+    """
+    steps: dict[tuple[int, str], dict[str, Any]] = {}
+    for row in read_table(folder, "steps", layout).to_pylist():
+        line = steps.setdefault((row["step"], row["kind"]), {"step": row["step"], "kind": row["kind"], "values": {}})
+        line["values"][row["metric"]] = row["value"]
+        if row["reason"] is not None:
+            line.setdefault("reasons", {})[row["metric"]] = row["reason"]
+    layers: dict[int, dict[str, Any]] = {}
+    for row in read_table(folder, "layers", layout).to_pylist():
+        scope, metric = row["scope"], row["metric"]
+        line = layers.setdefault(row["step"], {"step": row["step"], "values": {}})
+        line["values"].setdefault(scope, {}).setdefault(metric, []).append(row["value"])
+        if row["reason"] is not None:
+            why = line.setdefault("reasons", {}).setdefault(scope, {}).setdefault(metric, {})
+            why[str(row["layer_index"])] = row["reason"]
+    return {"steps": list(steps.values()), "layers": list(layers.values())}

@@ -243,11 +243,17 @@ class ProbeConf:
 
 @dataclass
 class TrackerConf:
-    """Where else rows go. The run's own files are always written and are the truth."""
+    """Where else rows go. The run's own files are always written and are the truth.
 
-    name: TrackerName = _free(TrackerName.none)
+    Attributes:
+        mode: see TrackerMode. ``mode`` and ``project`` belong to wandb.
+        own: users' sinks beside it, each ``package.module:Class``; see docs/tracking.md.
+    """
+
+    name: TrackerName = _free(TrackerName.wandb)
     mode: TrackerMode = _free(TrackerMode.auto)
     project: str = _free("plainres")
+    own: list[str] = _free([])
 
 
 @dataclass

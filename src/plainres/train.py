@@ -59,7 +59,7 @@ class Parts:
     writer: RowWriter
     folder: RunFolder
     place: dict[str, str]
-    on_checkpoint: Callable[[int], None]
+    on_checkpoint: Callable[[dict[str, int]], None]
 
 
 class Training:
@@ -201,14 +201,14 @@ class Training:
         parts, position = self.parts, self.position
         with self._clock.measure("store"):
             position.running |= {"wrong": self._wrong.item(), "loss": self._loss.item()}
-            position.lengths = parts.writer.sync()
+            lengths = position.lengths = parts.writer.sync()
             position.seconds = self._clock.seconds()
             checkpoint.save(parts.folder.checkpoint, parts.network, parts.flat, parts.optimizer, position, parts.place)
         with self._clock.measure("tracker"):
-            parts.on_checkpoint(position.step)
+            parts.on_checkpoint(lengths)
 
     def finish(self, complete: bool) -> dict[str, float]:
-        """Hand all rows over; the seconds spent, by activity.
+        """Write all rows down; the seconds spent, by activity.
 
         A complete run leaves a checkpoint with the final weights that says that nothing is left to do. A diverged
         one keeps its last regular checkpoint: if it is killed before its status is written, it diverges again.
@@ -217,9 +217,6 @@ class Training:
             self.position.step = self._steps + 1
             self._save()
         self.parts.writer.close()
-        if not complete:
-            with self._clock.measure("tracker"):
-                self.parts.on_checkpoint(self.position.step)
         return self._clock.seconds()
 
     def _report_progress(self, step: int, loss: torch.Tensor) -> None:

@@ -65,7 +65,7 @@ def load_study(path: str | Path) -> LoadedStudy:
             if record["run_id"] in records:
                 problems.append(f"runs/{folder.name}: a copy of run {record['run_id']}; left out")
                 continue
-            rows.append(_row(folder, record))
+            rows.append(run_row(folder, record))
             records[record["run_id"]] = record
         except UserError as error:
             problems.append(str(error))
@@ -118,7 +118,8 @@ def _columns() -> list[str]:
     return own + [name for name in setting_names() if name not in own]
 
 
-def _row(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
+def run_row(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
+    """A run's row of the table, but for ``setting``, which depends on the study's other runs."""
     # A field younger than the run has its default there: "a default means as before" (DESIGN, habit 4).
     identity: dict[str, Any] = identity_fields(RunConf()) | record["identity"]
     config = _part(record, "config")

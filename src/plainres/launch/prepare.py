@@ -22,6 +22,7 @@ from plainres.pair import RunSpec, make_spec, record_fields
 from plainres.probes.own_check import check_own_probes
 from plainres.schema import RunConf, flatten, plain_value
 from plainres.store import Status, Study
+from plainres.tracking.sink import check_tracker
 
 TRIAL = 4  # examples that a user's probe is tried on
 
@@ -55,6 +56,8 @@ def prepare(confs: Sequence[RunConf]) -> tuple[Study, list[RunSpec]]:
     places = {(c.results_dir, c.study) for c in confs}
     if len(places) > 1:
         raise UserError(f"study={','.join(sorted(s for _, s in places))}: the jobs of one sweep share one study")
+    for tracker in {str(c.tracker): c.tracker for c in confs}.values():
+        check_tracker(tracker)
     found = [with_code(replace(c, data=with_content(c.data))) for c in confs]
     specs = {s.run_id: s for s in (make_spec(c, resolve_device(c.trainer.device)) for c in found)}
     audited: set[str] = set()

@@ -1,5 +1,7 @@
 """One run by itself: ``python -m run``, or a job of one of Hydra's own launchers."""
 
+from pathlib import Path
+
 from rich.text import Text
 
 from plainres.job import Outcome, execute
@@ -7,7 +9,9 @@ from plainres.launch.prepare import prepare
 from plainres.launch.stopping import stop_on_signals
 from plainres.report.terminal import make_console
 from plainres.schema import RunConf
-from plainres.store import FINISHED, Status
+from plainres.store import FINISHED, Status, Study
+from plainres.tracking.client import await_sinks
+from plainres.tracking.sink import sink_names
 
 
 def run_single(conf: RunConf) -> Outcome:
@@ -33,3 +37,12 @@ def run_single(conf: RunConf) -> Outcome:
     if outcome.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     return outcome
+
+
+def await_tracking(conf: RunConf, outcome: Outcome) -> None:
+    """Wait a little for the sinks of a run, and say what has not arrived. A sweep does so once for all its jobs."""
+    if outcome.skipped:
+        return
+    study = Study.open(Path(conf.results_dir) / conf.study)
+    for line in await_sinks(study.path, [study.run_folder(outcome.name).path], sink_names(conf.tracker)):
+        make_console().print(Text(f"plainres: {line}"), soft_wrap=True)

@@ -16,6 +16,8 @@ from plainres.pair import RunSpec
 from plainres.report.terminal import make_console
 from plainres.schema import RunConf
 from plainres.store import FINISHED, Study
+from plainres.tracking.client import ReportTracker, await_sinks
+from plainres.tracking.sink import sink_names
 
 log = logging.getLogger("plainres")
 
@@ -91,10 +93,12 @@ class Sweep:
         from plainres.report.terminal import print_report
 
         took = time.perf_counter() - began
+        reporter = ReportTracker(self.specs[0].conf.tracker, self.study.path)
         self.console.print(Text(f"plainres: runs ended after {took:.1f} s, writing the report"), soft_wrap=True)
         well = True
         try:
             print_report(build_report(self.study.path, echo=self._say), self.console)
+            reporter.start()
         except UserError as error:
             well = False
             self._say(f"the report failed: {error}; the runs are safe")
@@ -103,12 +107,25 @@ class Sweep:
             log.exception("the report failed")
             where = self.study.path / "sweep.log"
             self._say(f"the report failed ({type(error).__name__}: {error}); the runs are safe; traceback in {where}")
+        self._look_further(outcomes)
         for outcome in outcomes:
             if outcome.message:
                 self._say(f"{outcome.name}: {outcome.status.value}: {outcome.message}")
         if missing := len(self.specs) - len(outcomes):
             self._say(f"{missing} runs were not started (fail_fast=true)")
         return well
+
+    def _look_further(self, outcomes: list[Outcome]) -> None:
+        """Where runs can be looked at side by side, and which of them have not arrived at a sink."""
+        tracked = [self.study.run_folder(o.name).path for o in outcomes if not o.skipped]
+        names = sink_names(self.specs[0].conf.tracker)
+        for line in await_sinks(self.study.path, [*tracked, self.study.path], names):
+            self._say(line)
+        page, offline = self.study.report_dir / "index.html", self.study.path / "wandb"
+        if page.is_file():
+            self._say(f"in a browser:     {page}")
+        if offline.is_dir():
+            self._say(f"in this terminal: wandb leet {offline}")
 
     def _say(self, line: str) -> None:
         self.console.print(Text(line), soft_wrap=True)

@@ -5,13 +5,11 @@ values, drawn as a function of seed and block, so that both arms of a pair begin
 """
 
 import hashlib
-import importlib
 import inspect
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -20,6 +18,7 @@ from torch.nn.parameter import is_lazy
 from plainres.errors import UserError
 from plainres.models.parts import ConnectionPart
 from plainres.options import Shortcut
+from plainres.own_class import import_named, words_of
 from plainres.schema import RunConf
 from plainres.seeding import global_draws
 
@@ -74,31 +73,16 @@ class OwnShortcut(OwnModule, ConnectionPart):
 
 
 def load_class(field: str, text: str, base: type[Any] = nn.Module) -> type[Any]:
-    """The class named ``package.module:Class``, also from the folder that the user stands in.
+    """The class named ``package.module:Class``.
 
     Raises:
         UserError: it cannot be imported, or is not derived from ``base``.
     """
-    module_name, _, class_name = text.partition(":")
-    if not class_name:
-        raise UserError(f"{field}={text}: must be of the form package.module:Class")
-    if str(Path.cwd()) not in sys.path:  # a console script does not look there
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # whatever the user's module raises when it is imported
-        raise UserError(
-            f"{field}={text}: cannot import {module_name} ({words_of(error)}); stand in the folder that holds it, "
-            "or install it"
-        ) from error
-    kind = getattr(module, class_name, None)
-    if kind is None:
-        found = [n for n, v in vars(module).items() if inspect.isclass(v) and v.__module__ == module.__name__]
-        raise UserError(f"{field}={text}: {module_name} has no {class_name}; it has {', '.join(found) or 'no class'}")
+    kind = import_named(field, text)
     if not (inspect.isclass(kind) and issubclass(kind, base)):
         known = "torch.nn.Module" if base is nn.Module else f"{base.__module__}.{base.__name__}"
         raise UserError(f"{field}={text}: must be a class derived from {known}")
-    return kind
+    return cast(type[Any], kind)
 
 
 def build_own(where: str, kind: type[nn.Module], settings: Mapping[str, Any], width: int) -> nn.Module:
@@ -149,12 +133,6 @@ def _code_hash(field: str, text: str) -> str:
     if source is None:
         raise UserError(f"{field}={text}: is in no Python file, whose text would name the run; write it into one")
     return hashlib.sha256(Path(source).read_bytes()).hexdigest()[:16]
-
-
-def words_of(error: BaseException) -> str:
-    """Kind and first line of an error of code that is not ours."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -11,8 +11,9 @@ from torch import nn
 from plainres.errors import UserError
 from plainres.models.layer import ACTIVATIONS, NORMS, OPS
 from plainres.models.networks import Network
-from plainres.models.own import OwnBranch, OwnShortcut, same_bits, words_of
+from plainres.models.own import OwnBranch, OwnShortcut, same_bits
 from plainres.options import ZeroInit
+from plainres.own_class import words_of
 from plainres.seeding import generator, global_draws
 
 Own = OwnBranch | OwnShortcut

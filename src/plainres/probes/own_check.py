@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from plainres.errors import UserError
 from plainres.flat import FlatParameters
 from plainres.models.networks import Network
-from plainres.models.own import load_class, same_bits, words_of
+from plainres.models.own import load_class, same_bits
+from plainres.own_class import words_of
 from plainres.probes.own import OwnProbe
 from plainres.probes.probe import Probe
 
