@@ -12,8 +12,8 @@ from plainres.analysis.inside_values import METRICS, measured
 from plainres.analysis.load import LoadedStudy
 from plainres.analysis.near_identity import early_losses
 from plainres.analysis.pool import Pool
-from plainres.report.examine import ReportResult
 from plainres.report.evidence import evidence_document
+from plainres.report.examine import ReportResult
 
 
 def evidence_of(loaded: LoadedStudy, others: Sequence[LoadedStudy]) -> dict[str, Any]:
