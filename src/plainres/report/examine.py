@@ -93,20 +93,39 @@ def examine(
     Raises:
         UserError: ``path`` is no study.
     """
-    loaded = with_outcomes(load_study(path))
-    others = _others(path, beside, echo)
-    verdict = judge(loaded.runs)
-    audit = audit_table(loaded.runs, loaded.records)
+    result = begin(with_outcomes(load_study(path)), _others(path, beside, echo))
+    runs = result.loaded.runs
+    room = MOST_VALUES // (num_studies * max(1, runs["setting"].nunique()))
+    decide(result, {str(key): _look(result, str(key), part, draw, room) for key, part in runs.groupby("setting")})
+    return result
+
+
+def begin(loaded: LoadedStudy, others: Sequence[LoadedStudy]) -> ReportResult:
+    """What a study's run.json files say, before any of its large tables is read.
+
+    Args:
+        loaded: the study.
+        others: those read beside it.
+    """
     declared = {str(key): declarations(runs, loaded.records) for key, runs in loaded.runs.groupby("setting")}
     problems = [*loaded.problems, *_lost_tables(loaded)]
     for other in others:
         problems += [f"{other.study.name}: {line}" for line in other.problems]
-    result = ReportResult(loaded, verdict, audit, declared, loaded.study.report_dir, others, problems=problems)
-    room = MOST_VALUES // (num_studies * max(1, loaded.runs["setting"].nunique()))
-    numbers = {str(key): _look(result, str(key), runs, draw, room) for key, runs in loaded.runs.groupby("setting")}
+    audit = audit_table(loaded.runs, loaded.records)
+    place = loaded.study.report_dir
+    return ReportResult(loaded, judge(loaded.runs), audit, declared, place, list(others), problems=problems)
+
+
+def decide(result: ReportResult, numbers: "dict[str, pd.DataFrame]") -> None:
+    """Add the claims.
+
+    Args:
+        result: as from ``begin``.
+        numbers: ``inside_values.measured`` of each setting.
+    """
+    runs = result.loaded.runs
     result.pool = _pool(result)
-    result.evidence = gather(loaded.study.name, loaded.runs, audit, declared, numbers, result.pool)
-    return result
+    result.evidence = gather(result.loaded.study.name, runs, result.audit, result.declared, numbers, result.pool)
 
 
 def _others(path: str | Path, beside: Sequence[str | Path], echo: Echo) -> list[LoadedStudy]:
