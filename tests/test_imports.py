@@ -10,8 +10,8 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 MODULES = sorted((SRC / "plainres").rglob("*.py")) + sorted((SRC / "hydra_plugins").rglob("*.py")) + [SRC / "run.py"]
 
-HYDRA_SIDE = {"run.py", "plainres/config.py", "hydra_plugins/plainres.py"}
-ENTRY_SIDE = {"launch", "config"}
+HYDRA_SIDE = {"run.py", "plainres/config.py", "plainres/grid.py", "hydra_plugins/plainres.py"}
+ENTRY_SIDE = {"launch", "config", "grid"}
 TRAINING_SIDE = {
     "assembly", "audit", "checkpoint", "clock", "construction", "data", "describe", "divergence", "evaluate", "flat",
     "job", "memory", "models", "optim", "probes", "seeding", "signature", "source", "theory", "train", "launch",

@@ -13,8 +13,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import HydraContext, RunMode
 
-from hydra_plugins.plainres import _compose
 from plainres.config import conf_dir, register
+from plainres.grid import compose_jobs
 from plainres.launch.prepare import prepare
 from plainres.models.families import build
 from plainres.options import Gate, Shortcut
@@ -38,7 +38,7 @@ def expand(name: str) -> list[RunConf]:
         loader = hydra.config_loader
         parsed = OverridesParser.create(config_loader=loader).parse_overrides([*grid, f"+sweep={name}"])
         (jobs,) = BasicSweeper.split_arguments(parsed, None)
-        return _compose(HydraContext(loader, Callbacks()), config, jobs)
+        return compose_jobs(HydraContext(loader, Callbacks()), config, jobs)
 
 
 QUICK = ("depth", "smoke", "norm_placement", "construction")  # the others are as long, and of the same kind

@@ -18,17 +18,21 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from plainres.errors import UserError
+from plainres.launch.settings import LocalConf, SlurmConf
 from plainres.options import shortcut_of
 from plainres.schema import DataConf, RunConf, flatten
 from plainres.validation import validate
 
 
 def register() -> None:
-    """Put the schema where config.yaml's ``defaults`` finds it."""
+    """Put the schemas where the ``defaults`` of config.yaml and of the launchers find them."""
     node = OmegaConf.structured(RunConf)
     for settings in (node.model.branch_settings, node.connection.shortcut_settings):
         OmegaConf.set_struct(settings, False)  # any name: the user's class knows them
-    ConfigStore.instance().store(name="schema", node=node)
+    store = ConfigStore.instance()
+    store.store(name="schema", node=node)
+    for name, launcher in {"local": LocalConf, "slurm": SlurmConf}.items():
+        store.store(group="launcher_schema", name=name, node=launcher)
 
 
 def conf_dir() -> str:

@@ -1,6 +1,6 @@
 """Everything that can be refused is refused here, before the first job of a sweep starts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -43,11 +43,32 @@ def resolve_device(wanted: str) -> str:
     return wanted
 
 
-def prepare(confs: Sequence[RunConf]) -> tuple[Study, list[RunSpec]]:
+def prepare(confs: Sequence[RunConf], device_of: Callable[[str], str] = resolve_device) -> tuple[Study, list[RunSpec]]:
     """Check every job and write down what is planned.
 
-    Checks: devices, data, batch, depth and shapes (a forward pass on the meta device), the audit of each kind of
-    pair, and that no existing run was recorded differently. Two jobs with equal identity become one.
+    Args:
+        confs: of the jobs.
+        device_of: where a run trains, from its ``trainer.device``.
+
+    Raises:
+        UserError: the first job that cannot be run.
+    """
+    specs = checked_specs(confs, device_of)
+    study = Study.create(confs[0].results_dir, confs[0].study)
+    for spec in specs:
+        check_record(spec, study)
+    for spec in specs:
+        folder = study.run_folder(spec.name)
+        if not folder.exists():
+            folder.write(planned_record(spec, study))
+    return study, specs
+
+
+def checked_specs(confs: Sequence[RunConf], device_of: Callable[[str], str] = resolve_device) -> list[RunSpec]:
+    """Every job checked, without writing anything.
+
+    Checks: devices, data, batch, depth and shapes (a forward pass on the meta device), and the audit of each kind of
+    pair. Two jobs with equal identity become one.
 
     Raises:
         UserError: the first job that cannot be run.
@@ -56,19 +77,11 @@ def prepare(confs: Sequence[RunConf]) -> tuple[Study, list[RunSpec]]:
     if len(places) > 1:
         raise UserError(f"study={','.join(sorted(s for _, s in places))}: the jobs of one sweep share one study")
     found = [with_code(replace(c, data=with_content(c.data))) for c in confs]
-    specs = {s.run_id: s for s in (make_spec(c, resolve_device(c.trainer.device)) for c in found)}
+    specs = {s.run_id: s for s in (make_spec(c, device_of(c.trainer.device)) for c in found)}
     audited: set[str] = set()
     for spec in specs.values():
         _check(spec, audited)
-    (place,) = places
-    study = Study.create(*place)
-    for spec in specs.values():
-        _check_record(spec, study)
-    for spec in specs.values():
-        folder = study.run_folder(spec.name)
-        if not folder.exists():
-            folder.write(planned_record(spec, study))
-    return study, list(specs.values())
+    return list(specs.values())
 
 
 def _check(spec: RunSpec, audited: set[str]) -> None:
@@ -96,8 +109,12 @@ def _check_own(conf: RunConf, data: Dataset) -> None:
     check_own_probes(conf.probe.own, network.train(), flat, *data.train.clean(slice(0, TRIAL)))
 
 
-def _check_record(spec: RunSpec, study: Study) -> None:
-    """An existing run must have been recorded as this one would be."""
+def check_record(spec: RunSpec, study: Study) -> None:
+    """An existing run must have been recorded as this one would be.
+
+    Raises:
+        UserError: it was recorded otherwise, or cannot be read.
+    """
     folder = study.run_folder(spec.name)
     if not folder.exists():
         return
