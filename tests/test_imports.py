@@ -55,13 +55,13 @@ def test_direction(path: Path) -> None:
     if part(path) in READING_SIDE | NEITHER:
         lazy_device_name = {"torch"} if name == "plainres/environment.py" else set()
         assert not (roots(path) & {"torch", "torchvision", "wandb"}) - lazy_device_name
-        on_demand = {"describe", "theory"} if name == "plainres/cli.py" else set()
+        on_demand = {"describe", "launch", "theory"} if name == "plainres/cli.py" else set()
         assert not parts_imported(path) & TRAINING_SIDE - on_demand, "reading a study must not need the training side"
     if part(path) in {"models", "probes", "data", "flat", "optim", "seeding"}:
         assert not parts_imported(path) & {"store", "rows", "job", "train", "tracking", "launch", "analysis"}
     if part(path) == "analysis":
         assert not parts_imported(path) & {"figures", "report"}, "statistics know nothing of drawing"
-    if part(path) not in ENTRY_SIDE | {"run", "plainres"}:
+    if part(path) not in ENTRY_SIDE | {"run", "plainres", "cli"}:
         assert "launch" not in parts_imported(path), "a library part must not launch anything"
 
 

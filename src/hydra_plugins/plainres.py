@@ -104,7 +104,7 @@ class PlainresLauncher(OwnLauncher):
 
         self.settings.check()
         trainer = self._config.trainer
-        return worker_pool(self.settings.jobs, max(1, trainer.threads), trainer.device, data_of(self._config))
+        return worker_pool(self.settings, max(1, trainer.threads), trainer.device, data_of(self._config))
 
 
 class SlurmLauncher(OwnLauncher):

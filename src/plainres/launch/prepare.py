@@ -138,13 +138,27 @@ def settings_line(confs: Sequence[RunConf]) -> str:
 
     The parts of a connection, or of a start, are named only where one of that name has several values of them.
     """
-    leaves = [{name: str(plain_value(value)) for name, (_, value) in flatten(c).items()} for c in confs]
-    parts = []
-    for name in leaves[0]:
-        values = list(dict.fromkeys(leaf[name] for leaf in leaves))
-        if len(values) > 1 and not _implied(leaves, name):
-            parts.append(f"{name.removesuffix('.name')}={','.join(values)}")
-    return " ".join(parts)
+    leaves = _leaves(confs)
+    return " ".join(
+        f"{name.removesuffix('.name')}={','.join(dict.fromkeys(leaf[name] for leaf in leaves))}"
+        for name in _varying(leaves)
+    )
+
+
+def varying_words(confs: Sequence[RunConf]) -> list[str]:
+    """What tells each of these settings from the others, but for seeds: ``depth=10 connection=plain``."""
+    leaves = _leaves(confs)
+    names = [name for name in _varying(leaves) if name != "seed"] or ["depth", "connection.name"]
+    return [" ".join(f"{name.removesuffix('.name')}={leaf[name]}" for name in names) for leaf in leaves]
+
+
+def _leaves(confs: Sequence[RunConf]) -> list[dict[str, str]]:
+    return [{name: str(plain_value(value)) for name, (_, value) in flatten(c).items()} for c in confs]
+
+
+def _varying(leaves: Sequence[dict[str, str]]) -> list[str]:
+    several = [name for name in leaves[0] if len({leaf[name] for leaf in leaves}) > 1]
+    return [name for name in several if not _implied(leaves, name)]
 
 
 def _implied(leaves: Sequence[dict[str, str]], name: str) -> bool:

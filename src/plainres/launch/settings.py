@@ -11,10 +11,12 @@ class LocalConf:
 
     Attributes:
         jobs: parallel jobs; 0 for as many as this machine bears.
+        jobs_per_gpu: that may train on one device at the same time.
     """
 
     _target_: str = "hydra_plugins.plainres.PlainresLauncher"
     jobs: int = 0
+    jobs_per_gpu: int = 1
 
     def check(self) -> None:
         """
@@ -22,6 +24,8 @@ class LocalConf:
             UserError: a value that is not allowed.
         """
         require(self.jobs >= 0, "hydra.launcher.jobs", self.jobs, "a whole number of at least 0")
+        per_gpu = self.jobs_per_gpu
+        require(per_gpu >= 1, "hydra.launcher.jobs_per_gpu", per_gpu, "a whole number of at least 1")
 
 
 @dataclass

@@ -1,0 +1,155 @@
+"""How long the parts of a run take on this machine: a few steps and passes of it, in a folder that is thrown away."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+import torch.nn.functional as F
+
+from plainres import checkpoint
+from plainres.assembly import assemble, make_plan
+from plainres.audit import audit
+from plainres.checkpoint import Position
+from plainres.data import load
+from plainres.evaluate import batch_statistics, chunks, evaluation_mode, shuffled_batches
+from plainres.models.networks import Network
+from plainres.pair import RunSpec
+from plainres.rows import compact
+from plainres.seeding import set_determinism
+from plainres.store import RunFolder
+from plainres.tracking import Tracker
+from plainres.train import Training
+
+Batched = Iterator[tuple[torch.Tensor, torch.Tensor]]
+WARM_UP = 3  # updates that are not counted: memory is taken, kernels are chosen
+BLOCKS, BLOCK = 7, 4  # as many blocks of so many updates; the median block counts, whatever disturbs one of them
+PROBED_BLOCKS = 3
+PASSES = 3
+PATIENCE = 2.0  # seconds for one kind of measurement, when a single update takes long
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds on this machine, of one kind of run.
+
+    Attributes:
+        start: until the first update: audit, network, initial draws.
+        update: an update without probes.
+        probe: what the probes of one step add.
+        evaluation, batchstats: one pass over both splits; one over the training split with batch statistics.
+        checkpoint: one checkpoint.
+        end: the last checkpoint and the tables.
+    """
+
+    start: float
+    update: float
+    probe: float
+    evaluation: float
+    batchstats: float
+    checkpoint: float
+    end: float
+
+    def of_run(self, spec: RunSpec) -> float:
+        """Seconds of a whole run, from its budget and its cadences."""
+        plan, trainer = make_plan(spec.conf), spec.conf.trainer
+        return (
+            self.start
+            + trainer.steps * self.update
+            + len(plan.probes) * self.probe
+            + len(plan.evaluations) * self.evaluation
+            + len(plan.batchstats) * self.batchstats
+            + (trainer.steps - 1) // trainer.checkpoint_every * self.checkpoint
+            + self.end
+        )
+
+
+def measure(spec: RunSpec) -> Speed:
+    """Time the parts of a run. Nothing of it is kept.
+
+    Args:
+        spec: whose device is here.
+
+    Raises:
+        MemoryError, RuntimeError: it does not fit into memory.
+    """
+    conf = spec.conf
+    set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device)
+    data = load(conf.data)
+    with TemporaryDirectory(prefix="plainres-plan-") as place:
+        folder = RunFolder(Path(place) / spec.name)
+        folder.write({"name": spec.name})
+        began = time.perf_counter()
+        audit(conf, data)
+        training = assemble(spec, folder, data, {}, Tracker(), lambda: False)
+        start = time.perf_counter() - began
+        return _measure(training, start, folder)
+
+
+def _measure(training: Training, start: float, folder: RunFolder) -> Speed:
+    parts, steps = training.parts, training.parts.spec.conf.trainer.steps
+    stopwatch = _Stopwatch(parts.spec.device)
+    unprobed = [s for s in range(steps) if s not in parts.plan.probes] or list(range(steps))
+    for step in unprobed[:WARM_UP]:
+        training.update(step)
+    update = stopwatch.updates(training, unprobed, BLOCKS)
+    probed = sorted(parts.plan.probes)
+    with_probes = stopwatch.updates(training, probed, PROBED_BLOCKS) if probed else update
+    train, val, batch = parts.data.train, parts.data.val, parts.batches.batch
+    with evaluation_mode(parts.network), torch.no_grad():
+        evaluation = sum(stopwatch.one_pass(parts.network, lambda s=s: chunks(s), len(s)) for s in (train, val))
+        with batch_statistics(parts.network):
+            batchstats = stopwatch.one_pass(parts.network, lambda: shuffled_batches(train, batch), len(train))
+    save = partial(checkpoint.save, folder.checkpoint, parts.network, parts.flat, parts.optimizer, Position(), {})
+    saved = stopwatch.seconds(save)
+    end = stopwatch.seconds(lambda: training.finish(complete=True))
+    end += stopwatch.seconds(lambda: compact(folder, parts.probe.layout))
+    return Speed(start, update, max(0.0, with_probes - update), evaluation, batchstats, saved, end)
+
+
+class _Stopwatch:
+    """Seconds of something; on a GPU until the device has done it."""
+
+    def __init__(self, device: str) -> None:
+        self._on_gpu = device.startswith("cuda")
+
+    def seconds(self, act: Callable[[], object]) -> float:
+        self._wait()
+        began = time.perf_counter()
+        act()
+        self._wait()
+        return time.perf_counter() - began
+
+    def _wait(self) -> None:
+        if self._on_gpu:
+            torch.cuda.synchronize()
+
+    def updates(self, training: Training, steps: list[int], blocks: int) -> float:
+        """Median seconds of one of these updates; fewer are made when they take long."""
+        means: list[float] = []
+        given = cycle(steps)
+        began = time.perf_counter()
+        while len(means) < blocks and time.perf_counter() - began < PATIENCE:
+            size = BLOCK if not means or means[0] < PATIENCE / BLOCK else 1
+            chosen = list(islice(given, size))
+            means.append(self.seconds(lambda now=chosen: [training.update(s) for s in now]) / size)
+        return statistics.median(means)
+
+    def one_pass(self, network: Network, batches: Callable[[], Batched], count: int) -> float:
+        """Seconds of a pass over ``count`` examples, from as many batches as there is patience for."""
+        took: list[float] = []
+        began = time.perf_counter()
+        while len(took) < PASSES and time.perf_counter() - began < PATIENCE:
+            seen, seconds = 0, 0.0
+            for x_NCHW, y_N in batches():
+                seconds += self.seconds(lambda x=x_NCHW, y=y_N: F.cross_entropy(network(x), y))
+                seen += len(y_N)
+                if time.perf_counter() - began > PATIENCE:
+                    break
+            took.append(seconds * count / seen)
+        return statistics.median(took)
