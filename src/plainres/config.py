@@ -6,6 +6,7 @@ Only this module, run.py and the launcher know Hydra and OmegaConf.
 import copy
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
@@ -147,7 +148,8 @@ def _unknown_setting(text: str, key: str) -> str:
     if key == "sweep":
         return "sweep: no such setting; a sweep is added with a plus: +sweep=NAME"
     groups = ["connection", "model", "data", "start", "optimizer", "schedule", "probe", "tracker"]
-    known = [*flatten(RunConf()), *groups]
+    launchers = [f"hydra.launcher.{item.name}" for conf in (LocalConf, SlurmConf) for item in fields(conf)]
+    known = [*flatten(RunConf()), *groups, *launchers]
     last = key.rpartition(".")[2]
     close = [k for k in known if k.rpartition(".")[2] == last] or get_close_matches(key, known, 1)
     hint = f"did you mean {close[0]}=?" if close else "python -m run --cfg job lists all of them"

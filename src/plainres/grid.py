@@ -85,7 +85,7 @@ def expand(overrides: Sequence[str]) -> Grid:
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(explain(error)) from error
     launcher = OmegaConf.to_object(config.hydra.launcher)
-    ours = isinstance(launcher, LocalConf | SlurmConf)
-    if ours:
-        launcher.check()
-    return Grid(confs, launcher if ours else None)
+    if not isinstance(launcher, LocalConf | SlurmConf):
+        return Grid(confs, None)
+    launcher.check()
+    return Grid(confs, launcher)

@@ -120,7 +120,7 @@ MISTAKES = {
     "hydra.launcher.time_min=0": ["hydra.launcher.time_min=0", "at least 1"],
     "hydra.launcher.gpus=2": ["hydra.launcher.gpus=2", "0 or 1"],
     "hydra.launcher.grace_seconds=3600": ["hydra.launcher.grace_seconds=3600", "less than the time limit"],
-    "hydra.launcher.partiton=x": ["partiton"],
+    "hydra.launcher.partiton=x": ["did you mean hydra.launcher.partition"],
     "trainer.device=cuda": ["trainer.device=cuda", "hydra.launcher.gpus=1 asks for a GPU"],
 }
 

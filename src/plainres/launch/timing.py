@@ -1,11 +1,10 @@
 """How long the parts of a run take on this machine: a few steps and passes of it, in a folder that is thrown away."""
 
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,10 +26,9 @@ from plainres.tracking import Tracker
 from plainres.train import Training
 
 Batched = Iterator[tuple[torch.Tensor, torch.Tensor]]
-WARM_UP = 3  # updates that are not counted: memory is taken, kernels are chosen
-BLOCKS, BLOCK = 7, 4  # as many blocks of so many updates; the median block counts, whatever disturbs one of them
-PROBED_BLOCKS = 3
-PASSES = 3
+WARM_UP = 5  # updates that are not counted: memory is taken, kernels are chosen
+# How much is timed. Means and not medians: others at work on the machine will disturb the runs as well.
+UPDATES, PROBED_UPDATES, PASSES = 60, 10, 3
 PATIENCE = 2.0  # seconds for one kind of measurement, when a single update takes long
 
 
@@ -97,12 +95,13 @@ def _measure(training: Training, start: float, folder: RunFolder) -> Speed:
     unprobed = [s for s in range(steps) if s not in parts.plan.probes] or list(range(steps))
     for step in unprobed[:WARM_UP]:
         training.update(step)
-    update = stopwatch.updates(training, unprobed, BLOCKS)
+    update = stopwatch.updates(training, unprobed, UPDATES)
     probed = sorted(parts.plan.probes)
-    with_probes = stopwatch.updates(training, probed, PROBED_BLOCKS) if probed else update
+    with_probes = stopwatch.updates(training, probed, PROBED_UPDATES) if probed else update
     train, val, batch = parts.data.train, parts.data.val, parts.batches.batch
     with evaluation_mode(parts.network), torch.no_grad():
-        evaluation = sum(stopwatch.one_pass(parts.network, lambda s=s: chunks(s), len(s)) for s in (train, val))
+        evaluation = stopwatch.one_pass(parts.network, lambda: chunks(train), len(train))
+        evaluation += stopwatch.one_pass(parts.network, lambda: chunks(val), len(val))
         with batch_statistics(parts.network):
             batchstats = stopwatch.one_pass(parts.network, lambda: shuffled_batches(train, batch), len(train))
     save = partial(checkpoint.save, folder.checkpoint, parts.network, parts.flat, parts.optimizer, Position(), {})
@@ -129,27 +128,26 @@ class _Stopwatch:
         if self._on_gpu:
             torch.cuda.synchronize()
 
-    def updates(self, training: Training, steps: list[int], blocks: int) -> float:
-        """Median seconds of one of these updates; fewer are made when they take long."""
-        means: list[float] = []
-        given = cycle(steps)
-        began = time.perf_counter()
-        while len(means) < blocks and time.perf_counter() - began < PATIENCE:
-            size = BLOCK if not means or means[0] < PATIENCE / BLOCK else 1
-            chosen = list(islice(given, size))
-            means.append(self.seconds(lambda now=chosen: [training.update(s) for s in now]) / size)
-        return statistics.median(means)
+    def updates(self, training: Training, steps: list[int], count: int) -> float:
+        """Mean seconds of ``count`` of these updates; fewer are made when they take long."""
+        self._wait()
+        made, began = 0, time.perf_counter()
+        for step in islice(cycle(steps), count):
+            training.update(step)
+            made += 1
+            if time.perf_counter() - began > PATIENCE:
+                break
+        self._wait()
+        return (time.perf_counter() - began) / made
 
     def one_pass(self, network: Network, batches: Callable[[], Batched], count: int) -> float:
-        """Seconds of a pass over ``count`` examples, from as many batches as there is patience for."""
-        took: list[float] = []
-        began = time.perf_counter()
-        while len(took) < PASSES and time.perf_counter() - began < PATIENCE:
-            seen, seconds = 0, 0.0
-            for x_NCHW, y_N in batches():
-                seconds += self.seconds(lambda x=x_NCHW, y=y_N: F.cross_entropy(network(x), y))
-                seen += len(y_N)
-                if time.perf_counter() - began > PATIENCE:
-                    break
-            took.append(seconds * count / seen)
-        return statistics.median(took)
+        """Mean seconds of a pass over ``count`` examples, from as many batches as there is patience for."""
+        self._wait()
+        seen, began = 0, time.perf_counter()
+        for x_NCHW, y_N in chain.from_iterable(batches() for _ in range(PASSES)):
+            F.cross_entropy(network(x_NCHW), y_N)
+            seen += len(y_N)
+            if time.perf_counter() - began > PATIENCE:
+                break
+        self._wait()
+        return (time.perf_counter() - began) * count / seen
