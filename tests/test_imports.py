@@ -14,8 +14,8 @@ HYDRA_SIDE = {"run.py", "plainres/config.py", "plainres/grid.py", "hydra_plugins
 ENTRY_SIDE = {"launch", "config", "grid"}
 TRAINING_SIDE = {
     "assembly", "audit", "checkpoint", "clock", "construction", "data", "describe", "divergence", "evaluate", "flat",
-    "job", "memory", "models", "optim", "probes", "seeding", "signature", "source", "theory", "train", "launch",
-    "tracking",
+    "job", "memory", "models", "optim", "probes", "ranks", "seeding", "signature", "source", "theory", "train",
+    "launch", "tracking",
 }  # fmt: skip
 READING_SIDE = {"analysis", "figures", "report", "cli"}
 NEITHER = {

@@ -1,5 +1,6 @@
 """Hydra's side of a sweep. Found by Hydra in every process, so it imports nothing heavy at the top."""
 
+import os
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -23,9 +24,12 @@ class PlainresSweeper(BasicSweeper):
     """Hydra's grid, with every job checked before the first one starts, and a report after the last one."""
 
     def sweep(self, arguments: list[str]) -> Any:
+        from plainres.errors import UserError
         from plainres.grid import compose_jobs
         from plainres.launch.sweep import Sweep, exit_code
 
+        if os.environ.get("WORLD_SIZE", "1") != "1":
+            raise UserError("torchrun: trains one run on several devices, and no sweep; leave out +sweep= and -m")
         assert self.hydra_context is not None and self.config is not None and self.launcher is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         overrides = parser.parse_overrides([*self._parse_config(), *arguments])

@@ -20,6 +20,7 @@ from plainres.models.rules import rules_of
 from plainres.options import Shortcut
 from plainres.pair import RunSpec, make_spec, record_fields
 from plainres.probes.own_check import check_own_probes
+from plainres.ranks import require_ranks
 from plainres.schema import RunConf, flatten, plain_value
 from plainres.store import Status, Study
 
@@ -86,6 +87,7 @@ def checked_specs(confs: Sequence[RunConf], device_of: Callable[[str], str] = re
 
 def _check(spec: RunSpec, audited: set[str]) -> None:
     conf = spec.conf
+    require_ranks(conf.trainer.devices)
     data = load(conf.data)
     Batches(conf.seed, data.num_train, conf.trainer.batch)
     kind = make_spec(replace(conf, seed=0), spec.device).run_id
