@@ -229,7 +229,7 @@ def stand_in_images(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def read(data: DataConf) -> Stored:
         channels, side = SIDES.get(str(data.name), (1, 28))
-        count, classes = (200, 10) if side < 200 else (20, 5)
+        count, classes = (200, 10) if side < 200 else (300, 5)  # more than a batch
         draw = np.random.default_rng(0)
         x = draw.integers(0, 256, (count, channels, side, side), np.uint8)
         y = np.arange(count) % classes

@@ -20,7 +20,7 @@ import run
 from plainres import cli
 from plainres.config import conf_dir
 from plainres.job import Outcome
-from plainres.launch import pool, single
+from plainres.launch import pool, single, slurm
 from plainres.launch.prepare import prepare
 from plainres.launch.sweep import Sweep
 from plainres.probes import attach
@@ -84,6 +84,7 @@ def test_a_documented_command_is_valid(command: str, tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(single, "run_single", plan_only)
     monkeypatch.setattr(pool, "worker_pool", lambda *settings: nullcontext())
+    monkeypatch.setattr(slurm, "check_tools", lambda: None)
     monkeypatch.setattr(Sweep, "run", lambda self, launch: planned.extend(s.conf for s in self.specs) or [])
     monkeypatch.chdir(tmp_path)
     given = shlex.split(command.replace("NAME", "smoke").split(" key=")[0])

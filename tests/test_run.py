@@ -17,7 +17,11 @@ MISTAKES = {
     "modle=cnn": ["modle", "did you mean model"],
     "model=cn": ["model=cn", "cnn, imagenet_resnet, mlp, transformer, vit"],
     "connection=residul": ["connection=residul", "plain, projected, residual"],
-    "+sweep=deth": ["+sweep=deth", "depth, depth_cifar, he2016_shortcuts, init_ablation", "did you mean +sweep=depth?"],
+    "+sweep=deth": [
+        "+sweep=deth",
+        "depth, depth_cifar, depth_imagenet, he2015_cifar, he2016_shortcuts",
+        "did you mean +sweep=depth?",
+    ],
     "sweep=depth": ["+sweep=NAME"],
     "+depth=3": ["leave out the plus"],
     "nonsense": ["key=value"],

@@ -6,15 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hydra import initialize_config_dir
-from hydra._internal.callbacks import Callbacks
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.types import HydraContext, RunMode
 
-from hydra_plugins.plainres import _compose
-from plainres.config import conf_dir, register
+from plainres import grid
+from plainres.config import conf_dir
 from plainres.launch.prepare import prepare
 from plainres.models.families import build
 from plainres.options import Gate, Shortcut
@@ -29,16 +23,7 @@ SMALLER = {"he2016_shortcuts": 8, "connections": 8, "connections_cnn": 8, "conne
 @functools.cache
 def expand(name: str) -> list[RunConf]:
     """The checked settings of every job of a sweep, as the command line would make them."""
-    register()
-    with initialize_config_dir(conf_dir(), version_base="1.3"):
-        hydra = GlobalHydra.instance().hydra
-        assert hydra is not None
-        config = hydra.compose_config("config", [f"+sweep={name}"], RunMode.MULTIRUN)
-        grid = [f"{key}={value}" for key, value in config.hydra.sweeper.params.items()]
-        loader = hydra.config_loader
-        parsed = OverridesParser.create(config_loader=loader).parse_overrides([*grid, f"+sweep={name}"])
-        (jobs,) = BasicSweeper.split_arguments(parsed, None)
-        return _compose(HydraContext(loader, Callbacks()), config, jobs)
+    return grid.expand([f"+sweep={name}"]).confs
 
 
 QUICK = ("depth", "smoke", "norm_placement", "construction")  # the others are as long, and of the same kind

@@ -1,7 +1,8 @@
 """Hydra's side of a sweep. Found by Hydra in every process, so it imports nothing heavy at the top."""
 
-import copy
+import os
 import sys
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import OverrideType
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
@@ -18,36 +18,7 @@ from omegaconf import DictConfig
 if TYPE_CHECKING:
     from plainres.job import Outcome
     from plainres.launch.sweep import Sweep
-
-
-def _compose(context: HydraContext, config: DictConfig, jobs: Sequence[Sequence[str]]) -> list[Any]:
-    """The checked settings of every job.
-
-    Composing takes Hydra 0.1 s a job, and depths and seeds do not change which files are read: so only each choice of
-    files is composed, and plain values are set in a copy of it.
-
-    Raises:
-        UserError: naming the first job setting that is not allowed.
-    """
-    from plainres.config import set_value, strip_hydra, to_conf
-
-    loader = context.config_loader
-    parsed = {text: OverridesParser.create().parse_override(text) for text in {t for job in jobs for t in job}}
-    plain = {
-        t for t, o in parsed.items() if o.type is OverrideType.CHANGE and not loader.get_group_options(o.key_or_group)
-    }
-    bases: dict[tuple[str, ...], DictConfig] = {}
-    confs = []
-    for job in jobs:
-        files = tuple(text for text in job if text not in plain)
-        if files not in bases:
-            bases[files] = strip_hydra(loader.load_sweep_config(config, list(files)))
-        composed = copy.deepcopy(bases[files])
-        for text in job:
-            if text in plain:
-                set_value(composed, text, parsed[text].key_or_group, parsed[text].value())
-        confs.append(to_conf(composed))
-    return confs
+    from plainres.schema import RunConf
 
 
 class PlainresSweeper(BasicSweeper):
@@ -69,22 +40,26 @@ class PlainresSweeper(BasicSweeper):
             UserError: a job that is not allowed; nothing has been trained.
             SystemExit: as ``Sweep.run``.
         """
+        from plainres.errors import UserError
+        from plainres.grid import compose_jobs
         from plainres.launch.sweep import Sweep
 
+        if os.environ.get("WORLD_SIZE", "1") != "1":
+            raise UserError("torchrun: trains one run on several devices, and no sweep; leave out +sweep= and -m")
         assert self.hydra_context is not None and self.config is not None and self.launcher is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         overrides = parser.parse_overrides([*self._parse_config(), *arguments])
         (jobs,) = self.split_arguments(overrides, None)
         print(f"plainres: checking {len(jobs)} jobs", flush=True)
-        with self._backend(jobs) as run_jobs:
-            sweep = Sweep.prepare(_compose(self.hydra_context, self.config, jobs))
+        ours = self.launcher if isinstance(self.launcher, OwnLauncher) else None
+        with ours.backend() if ours else nullcontext(self._by_hydra(jobs)) as run_jobs:
+            confs = compose_jobs(self.hydra_context, self.config, jobs)
+            sweep = ours.prepare(confs) if ours else Sweep.prepare(confs)
             return sweep, sweep.run(run_jobs)
 
-    def _backend(self, jobs: list[list[str]]) -> AbstractContextManager[Any]:
-        """How the jobs are run: a function of the sweep."""
-        if isinstance(self.launcher, PlainresLauncher):
-            return self.launcher.pool()
-        return nullcontext(lambda sweep: self._launch(jobs, sweep.fail_fast))
+    def _by_hydra(self, jobs: list[list[str]]) -> Any:
+        """One of Hydra's own launchers as a function of the sweep."""
+        return lambda sweep: self._launch(jobs, sweep.fail_fast)
 
     def _launch(self, jobs: list[list[str]], fail_fast: bool) -> None:
         """Hand the jobs to one of Hydra's own launchers; each leaves its status in its folder."""
@@ -96,38 +71,80 @@ class PlainresSweeper(BasicSweeper):
                 return
 
 
-class PlainresLauncher(Launcher):
-    """One-thread jobs in a pool of worker processes on this machine."""
+class OwnLauncher(Launcher):
+    """What our launchers share: they take a whole sweep, checked before its first job."""
 
-    def __init__(self, jobs: int = 0) -> None:
-        """
-        Args:
-            jobs: parallel jobs; 0 for as many as this machine bears.
-        """
-        self.jobs = jobs
-        self._config: DictConfig | None = None
-        self._context: HydraContext | None = None
+    _config: DictConfig
+    _context: HydraContext
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self._config, self._context = config, hydra_context
 
-    def pool(self) -> AbstractContextManager[Any]:
-        """Worker processes, importing already while the jobs are still being checked."""
-        from plainres.config import data_of
-        from plainres.launch.pool import worker_pool
+    @abstractmethod
+    def backend(self) -> AbstractContextManager[Any]:
+        """Within, a function that runs every job of a sweep."""
 
-        assert self._config is not None
-        trainer = self._config.trainer
-        return worker_pool(self.jobs, max(1, trainer.threads), trainer.device, data_of(self._config))
-
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """For another sweeper than ours: the same pool."""
+    def prepare(self, confs: "Sequence[RunConf]") -> "Sweep":
+        """Check every job."""
         from plainres.launch.sweep import Sweep
 
-        assert self._config is not None and self._context is not None
-        with self.pool() as run_jobs:
-            outcomes = Sweep.prepare(_compose(self._context, self._config, job_overrides)).run(run_jobs)
+        return Sweep.prepare(confs)
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """For another sweeper than ours."""
+        from plainres.grid import compose_jobs
+
+        with self.backend() as run_jobs:
+            outcomes = self.prepare(compose_jobs(self._context, self._config, job_overrides)).run(run_jobs)
         return [
             JobReturn(working_dir=str(Path.cwd()), status=JobStatus.COMPLETED, _return_value=str(o.status))
             for o in outcomes
         ]
+
+
+class PlainresLauncher(OwnLauncher):
+    """One-thread jobs in a pool of worker processes on this machine."""
+
+    def __init__(self, **settings: Any) -> None:
+        """
+        Args:
+            settings: of ``LocalConf``.
+        """
+        from plainres.launch.settings import LocalConf
+
+        self.settings = LocalConf(**settings)
+
+    def backend(self) -> AbstractContextManager[Any]:
+        """Worker processes, importing already while the jobs are still being checked."""
+        from plainres.config import data_of
+        from plainres.launch.pool import worker_pool
+
+        self.settings.check()
+        trainer = self._config.trainer
+        return worker_pool(self.settings, max(1, trainer.threads), trainer.device, data_of(self._config))
+
+
+class SlurmLauncher(OwnLauncher):
+    """One array job of a SLURM cluster."""
+
+    def __init__(self, **settings: Any) -> None:
+        """
+        Args:
+            settings: of ``SlurmConf``.
+        """
+        from plainres.launch.settings import SlurmConf
+
+        self.settings = SlurmConf(**settings)
+
+    def backend(self) -> AbstractContextManager[Any]:
+        """Submits, and waits if it is asked to; that there is a cluster is checked at once."""
+        from plainres.launch.slurm import check_slurm, run_on_slurm
+
+        check_slurm(self.settings)
+        return nullcontext(lambda sweep: run_on_slurm(sweep, self.settings))
+
+    def prepare(self, confs: "Sequence[RunConf]") -> "Sweep":
+        """Check every job for the device that its node will have."""
+        from plainres.launch.sweep import Sweep
+
+        return Sweep.prepare(confs, self.settings.device)

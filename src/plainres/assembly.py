@@ -22,6 +22,7 @@ from plainres.probes.cadence import batchstats_steps, evaluation_steps, probe_st
 from plainres.probes.own import OwnProbe
 from plainres.probes.probe import Probe
 from plainres.rows import RowWriter
+from plainres.schema import RunConf
 from plainres.store import RunFolder
 from plainres.train import Parts, Plan, Training
 
@@ -59,12 +60,6 @@ def assemble(
     if content is not None:
         _check_resume(spec, folder, content["place"], place)
         position = checkpoint.restore(content, network, flat, optimizer)
-    evaluations = evaluation_steps(conf.trainer.eval_every, conf.trainer.steps, conf.trainer.eval_early)
-    plan = Plan(
-        probe_steps(conf.probe.every, conf.trainer.steps),
-        evaluations,
-        batchstats_steps(conf.trainer.batchstats_every, conf.trainer.steps, evaluations),
-    )
     own = [load_class("probe.own", text, OwnProbe)(network) for text in conf.probe.own]
     parts = Parts(
         spec=spec,
@@ -76,7 +71,7 @@ def assemble(
         batches=Batches(conf.seed, data.num_train, conf.trainer.batch),
         augment=Augmentation(conf.data, data.train, conf.seed),
         probe=Probe(network, flat, own, conf.probe.jacobian),
-        plan=plan,
+        plan=make_plan(conf),
         writer=RowWriter(folder, position.lengths),
         folder=folder,
         place=place,
@@ -84,6 +79,17 @@ def assemble(
     )
     network.train()
     return Training(parts, position, should_stop)
+
+
+def make_plan(conf: RunConf) -> Plan:
+    """The steps of a run at which it is measured."""
+    trainer = conf.trainer
+    evaluations = evaluation_steps(trainer.eval_every, trainer.steps, trainer.eval_early)
+    return Plan(
+        probe_steps(conf.probe.every, trainer.steps),
+        evaluations,
+        batchstats_steps(trainer.batchstats_every, trainer.steps, evaluations),
+    )
 
 
 def _check_resume(spec: RunSpec, folder: RunFolder, there: dict[str, str], here: dict[str, str]) -> None:

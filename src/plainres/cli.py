@@ -1,6 +1,6 @@
-"""`plainres status|report|figures|compare|describe|lesion|shattering|sync|dashboard`: look at studies, send them on.
+"""`plainres status|report|figures|compare|plan|describe|lesion|shattering|sync|dashboard`: studies and networks.
 
-Only describe, lesion and shattering import torch, only sync and dashboard wandb, and only when they are called.
+Only describe, plan, lesion and shattering import torch, only sync and dashboard wandb, and only when they are called.
 """
 
 import argparse
@@ -54,6 +54,11 @@ def _parser() -> argparse.ArgumentParser:
     what = "settings as for python -m run: model=cnn connection=highway depth=20"
     describe.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=what)
     describe.set_defaults(command=_describe)
+    text = "what a command would run, what of it is done, and how long the rest takes, without training"
+    plan = commands.add_parser("plan", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    what = "settings as for python -m run: +sweep=depth depth=10,20 hydra/launcher=slurm"
+    plan.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=what)
+    plan.set_defaults(command=_plan)
     text = "delete the blocks of trained networks one at a time, and write what that costs to DIR/report/lesion"
     lesion = commands.add_parser("lesion", help=text, description=f"{text[0].upper()}{text[1:]}.")
     lesion.add_argument(
@@ -127,6 +132,14 @@ def _describe(arguments: argparse.Namespace) -> None:
     from plainres.describe.table import print_description
 
     print_description(compose(arguments.overrides))
+
+
+def _plan(arguments: argparse.Namespace) -> None:
+    from plainres.grid import expand
+    from plainres.launch.plan import make_plan
+    from plainres.launch.plan_table import print_plan
+
+    print_plan(make_plan(expand(arguments.overrides), _say))
 
 
 def _lesion(arguments: argparse.Namespace) -> None:

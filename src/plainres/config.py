@@ -6,6 +6,7 @@ Only this module, run.py and the launcher know Hydra and OmegaConf.
 import copy
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
@@ -18,17 +19,21 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from plainres.errors import UserError
+from plainres.launch.settings import LocalConf, SlurmConf
 from plainres.options import shortcut_of
 from plainres.schema import DataConf, RunConf, flatten
 from plainres.validation import validate
 
 
 def register() -> None:
-    """Put the schema where config.yaml's ``defaults`` finds it."""
+    """Put the schemas where the ``defaults`` of config.yaml and of the launchers find them."""
     node = OmegaConf.structured(RunConf)
     for settings in (node.model.branch_settings, node.connection.shortcut_settings):
         OmegaConf.set_struct(settings, False)  # any name: the user's class knows them
-    ConfigStore.instance().store(name="schema", node=node)
+    store = ConfigStore.instance()
+    store.store(name="schema", node=node)
+    for name, launcher in {"local": LocalConf, "slurm": SlurmConf}.items():
+        store.store(group="launcher_schema", name=name, node=launcher)
 
 
 def conf_dir() -> str:
@@ -143,7 +148,8 @@ def _unknown_setting(text: str, key: str) -> str:
     if key == "sweep":
         return "sweep: no such setting; a sweep is added with a plus: +sweep=NAME"
     groups = ["connection", "model", "data", "start", "optimizer", "schedule", "probe", "tracker"]
-    known = [*flatten(RunConf()), *groups]
+    launchers = [f"hydra.launcher.{item.name}" for conf in (LocalConf, SlurmConf) for item in fields(conf)]
+    known = [*flatten(RunConf()), *groups, *launchers]
     last = key.rpartition(".")[2]
     close = [k for k in known if k.rpartition(".")[2] == last] or get_close_matches(key, known, 1)
     hint = f"did you mean {close[0]}=?" if close else "python -m run --cfg job lists all of them"

@@ -212,11 +212,13 @@ class ScheduleConf:
 
 @dataclass
 class TrainerConf:
-    """Budget, hardware and cadences. ``device`` enters the identity as its kind (cpu, cuda), not its index."""
+    """Budget, hardware and cadences. ``device`` enters the identity as its kind (cpu, cuda), not its index; ``devices``
+    is how many of them share a batch, as torchrun says."""
 
     steps: int = _identity(600)
     batch: int = _identity(128)
     threads: int = _identity(1)
+    devices: int = _identity(1)
     device: str = _identity("auto")
     deterministic: bool = _identity(True)
     eval_every: int = _record(75)

@@ -9,6 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +26,12 @@ from plainres.divergence import DeferredGuard, Divergence, ImmediateGuard, first
 from plainres.errors import Interrupted
 from plainres.evaluate import error_with_batch_statistics, evaluate
 from plainres.flat import FlatParameters
+from plainres.models.layer import BatchNorm
 from plainres.models.networks import Network
 from plainres.optim import learning_rate, set_learning_rate
 from plainres.pair import RunSpec
 from plainres.probes.probe import Probe
+from plainres.ranks import Ranks, ranks, synced
 from plainres.rows import RowWriter
 from plainres.store import RunFolder
 
@@ -73,6 +76,8 @@ class Training:
         self._steps = conf.trainer.steps
         self._checkpoint_every = conf.trainer.checkpoint_every
         self._clip = conf.optimizer.clip_norm or math.inf
+        self._ranks = ranks()
+        self._norms = [m for m in parts.network.modules() if isinstance(m, BatchNorm)]
         device = parts.spec.device
         self._wrong = torch.tensor(position.running["wrong"], dtype=torch.float64, device=device)
         self._loss = torch.tensor(position.running["loss"], dtype=torch.float64, device=device)
@@ -121,14 +126,23 @@ class Training:
         began = time.perf_counter()
         parts, conf = self.parts, self.parts.spec.conf
         probing = step in parts.plan.probes
-        x, y = self._batch(step)
+        # A probed step is computed whole on every rank: what is read in it is what one device would read.
+        shared = None if probing else self._ranks
+        x, y = self._batch(step, shared)
         parts.network.begin_step(conf.seed, step)
         if probing:
             parts.probe.arm(len(y))
         parts.flat.zero_grad()
-        logits = parts.network(x)
+        with synced(self._norms) if shared else nullcontext():
+            logits = parts.network(x)
         loss = F.cross_entropy(logits, y)
+        if shared:
+            loss = loss / shared.size  # of the mean over the global batch
         loss.backward()
+        wrong = (logits.detach().argmax(1) != y).sum()
+        if shared:
+            loss = loss.detach()
+            shared.add_up(parts.flat.grad, loss, wrong)
         if probing:
             parts.probe.after_backward()
         total = torch.linalg.vector_norm(parts.flat.grad)
@@ -145,16 +159,18 @@ class Training:
         if probing:
             parts.probe.after_update()
             self._write_readings(step, lr, total, clip_coef)
-        self._wrong += (logits.detach().argmax(1) != y).sum()
-        self._loss += loss.detach() * len(y)
-        self.position.running["examples"] += len(y)
+        self._wrong += wrong
+        self._loss += loss.detach() * parts.batches.batch
+        self.position.running["examples"] += parts.batches.batch
         self._clock.step(time.perf_counter() - began, probing)
         self._report_progress(step, loss)
         return None
 
-    def _batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _batch(self, step: int, shared: Ranks | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         parts, train = self.parts, self.parts.data.train
         index_N = parts.batches.indices(step, train.home)
+        if shared:
+            index_N = shared.part(index_N)
         x_NCHW, y_N = train.take(index_N)
         return parts.augment(x_NCHW, index_N, parts.batches.epoch(step)), y_N
 

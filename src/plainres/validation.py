@@ -19,7 +19,7 @@ def validate(conf: RunConf) -> None:
         UserError: naming the field, its value, what is allowed and what to do.
     """
     leaves = {name: value for name, (_, value) in flatten(conf).items()}
-    for name in ("model.width", "model.branch_layers", "trainer.steps", "trainer.threads",
+    for name in ("model.width", "model.branch_layers", "trainer.steps", "trainer.threads", "trainer.devices",
                  "trainer.eval_every", "trainer.batchstats_every", "trainer.checkpoint_every"):  # fmt: skip
         require(leaves[name] >= 1, name, leaves[name], "a whole number of at least 1")
     batch = conf.trainer.batch

@@ -6,9 +6,9 @@ from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import HydraContext, RunMode
 
-from hydra_plugins.plainres import _compose
 from plainres.config import conf_dir, register, to_conf
 from plainres.errors import UserError
+from plainres.grid import compose_jobs
 
 JOBS = [
     ["depth=10", "connection=plain", "seed=0"],
@@ -33,7 +33,7 @@ def context():
 def test_equals_hydras_own_composition(context):
     loader, config = context[0].config_loader, context[1]
     slow = [to_conf(loader.load_sweep_config(config, job)) for job in JOBS]
-    assert _compose(*context, JOBS) == slow
+    assert compose_jobs(*context, JOBS) == slow
 
 
 @pytest.mark.parametrize(
@@ -47,5 +47,5 @@ def test_equals_hydras_own_composition(context):
 )
 def test_a_wrong_value_is_named(context, job, words):
     with pytest.raises(UserError) as error:
-        _compose(*context, [["depth=4"], job])
+        compose_jobs(*context, [["depth=4"], job])
     assert all(word in str(error.value) for word in words) and "\n" not in str(error.value)

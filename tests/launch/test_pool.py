@@ -13,8 +13,11 @@ import torch
 
 from plainres.errors import UserError
 from plainres.job import Outcome, execute
-from plainres.launch.pool import num_jobs, worker_pool
+from plainres.launch import pool
+from plainres.launch.lease import lease
+from plainres.launch.pool import pool_size, worker_pool
 from plainres.launch.prepare import prepare
+from plainres.launch.settings import LocalConf
 from plainres.launch.sweep import Sweep, exit_code
 from plainres.schema import RunConf
 from plainres.store import Status
@@ -24,7 +27,7 @@ pytestmark = pytest.mark.timeout(300)  # each starts worker processes that impor
 
 
 def run_pool(sweep: Sweep, jobs: int) -> list[Outcome]:
-    with worker_pool(jobs, 1, "cpu", "digits") as run_jobs:
+    with worker_pool(LocalConf(jobs=jobs), 1, "cpu", "digits") as run_jobs:
         return run_jobs(sweep)
 
 
@@ -104,13 +107,33 @@ def test_interrupt_checkpoints_and_the_same_command_goes_on(tiny: Make) -> None:
 
 def test_jobs_fill_the_cores_and_no_more() -> None:
     cores = len(os.sched_getaffinity(0))
-    assert num_jobs(7, 1, on_gpu=False) == 7
-    assert num_jobs(0, 1, on_gpu=False) == cores
-    assert num_jobs(0, 10**6, on_gpu=False) == 1
-    assert num_jobs(0, 1, on_gpu=True) == 1
+    assert pool_size(LocalConf(jobs=7), 1, 0) == pool_size(LocalConf(jobs=7), 1, 2) == 7
+    assert pool_size(LocalConf(), 1, 0) == cores
+    assert pool_size(LocalConf(), 10**6, 0) == 1
+
+
+def test_jobs_fill_the_gpus_and_no_more() -> None:
+    assert pool_size(LocalConf(), 1, 1) == 1
+    assert pool_size(LocalConf(jobs_per_gpu=3), 1, 2) == 6
+
+
+def test_a_worker_trains_on_the_device_that_it_holds(
+    tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With devices that are not there: the job is told of the free one, and gives it back."""
+    study, (spec,) = prepare([tiny()])
+    monkeypatch.setattr(pool, "_gpus", {"cuda:0": "a", "cuda:1": "b"})
+    monkeypatch.setattr(pool, "slots_folder", lambda: tmp_path / "slots")
+    monkeypatch.setattr(pool, "_should_stop", lambda: True)
+    monkeypatch.setattr(pool, "execute", lambda spec, study, stop: spec.device)
+    with lease({"cuda:0": "a"}, 1, tmp_path / "slots", lambda: True):
+        assert pool._work(spec, study) == "cuda:1"
+        with lease({"cuda:1": "b"}, 1, tmp_path / "slots", lambda: True):
+            assert pool._work(spec, study).status is Status.PLANNED, "no device, and asked to stop"
+    assert pool._work(spec, study) == "cuda:0"
 
 
 def test_a_mistake_found_while_workers_start_leaves_none_behind(tiny: Make) -> None:
-    with pytest.raises(UserError, match="depth=5"), worker_pool(2, 1, "cpu", "digits"):
+    with pytest.raises(UserError, match="depth=5"), worker_pool(LocalConf(jobs=2), 1, "cpu", "digits"):
         Sweep.prepare([tiny(depth=5)])
     assert not multiprocessing.active_children()

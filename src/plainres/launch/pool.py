@@ -11,15 +11,18 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from pebble import ProcessExpired, ProcessPool
 
 from plainres.data import load
 from plainres.data.dataset import IN_MEMORY
-from plainres.errors import UserError
+from plainres.errors import Interrupted, UserError
 from plainres.job import Outcome, execute
+from plainres.launch.lease import lease, slots_folder, visible_gpus
+from plainres.launch.settings import LocalConf
 from plainres.launch.stopping import StopRequest, stop_on_signals
 from plainres.launch.view import make_view
 from plainres.pair import RunSpec
@@ -33,11 +36,13 @@ POLL_SECONDS = 0.1
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _stop: Any = None
 _parent = 0
+_gpus: dict[str, str] = {}
+_jobs_per_gpu = 1
 
 
-def _start_worker(stop: Any, parent: int) -> None:
-    global _stop, _parent
-    _stop, _parent = stop, parent
+def _start_worker(stop: Any, parent: int, gpus: dict[str, str], jobs_per_gpu: int) -> None:
+    global _stop, _parent, _gpus, _jobs_per_gpu
+    _stop, _parent, _gpus, _jobs_per_gpu = stop, parent, gpus, jobs_per_gpu
 
 
 def _warm(data: DataConf) -> None:
@@ -53,23 +58,39 @@ def _should_stop() -> bool:
 
 
 def _work(spec: RunSpec, study: Study) -> Outcome:
-    return execute(spec, study, _should_stop)
+    if not _gpus:
+        return execute(spec, study, _should_stop)
+    try:
+        with lease(_gpus, _jobs_per_gpu, slots_folder(), _should_stop) as device:
+            return execute(replace(spec, device=device), study, _should_stop)
+    except Interrupted:  # before there was a device for it
+        return Outcome(spec.name, Status.PLANNED, True, "", 0.0)
 
 
-def num_jobs(wanted: int, threads: int, on_gpu: bool) -> int:
-    """Parallel jobs: as many as asked for, else cores / threads, on a GPU one."""
-    if wanted > 0:
-        return wanted
+def pool_size(settings: LocalConf, threads: int, num_gpus: int) -> int:
+    """Parallel jobs: as many as asked for, else as the GPUs hold, else cores / threads.
+
+    Args:
+        settings: of the launcher.
+        threads: of one job.
+        num_gpus: devices that the jobs may take; 0 on a CPU.
+    """
+    if settings.jobs > 0:
+        return settings.jobs
+    if num_gpus:
+        return num_gpus * settings.jobs_per_gpu
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if on_gpu else max(1, cores // threads)
+    return max(1, cores // threads)
 
 
 @contextmanager
-def worker_pool(wanted: int, threads: int, device: str, data: DataConf) -> "Iterator[Callable[[Sweep], list[Outcome]]]":
+def worker_pool(
+    settings: LocalConf, threads: int, device: str, data: DataConf
+) -> "Iterator[Callable[[Sweep], list[Outcome]]]":
     """Worker processes that import while the parent still checks the jobs.
 
     Args:
-        wanted: parallel jobs; 0 for as many as this machine bears.
+        settings: of the launcher.
         threads: of one job.
         device: ``trainer.device`` as it was given.
         data: what every worker loads beforehand, if it comes from no files.
@@ -82,8 +103,10 @@ def worker_pool(wanted: int, threads: int, device: str, data: DataConf) -> "Iter
         os.environ[name] = str(threads)
     context = multiprocessing.get_context("spawn")
     stop = context.RawValue(ctypes.c_bool, False)
-    jobs = num_jobs(wanted, threads, device.startswith("cuda") or (device == "auto" and _NVIDIA.exists()))
-    pool = ProcessPool(max_workers=jobs, initializer=_start_worker, initargs=(stop, os.getpid()), context=context)
+    gpus = visible_gpus(device, torch.cuda.device_count())
+    jobs = pool_size(settings, threads, len(gpus))
+    given = (stop, os.getpid(), gpus, settings.jobs_per_gpu)
+    pool = ProcessPool(max_workers=jobs, initializer=_start_worker, initargs=given, context=context)
     try:
         with _ignoring_interrupts():
             for _ in range(jobs):
@@ -103,9 +126,6 @@ def _ignoring_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-_NVIDIA = Path("/dev/nvidiactl")
 
 
 def _run(sweep: "Sweep", pool: ProcessPool, jobs: int, stop: Any) -> list[Outcome]:

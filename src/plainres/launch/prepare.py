@@ -1,6 +1,6 @@
 """Everything that can be refused is refused here, before the first job of a sweep starts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -20,6 +20,7 @@ from plainres.models.rules import rules_of
 from plainres.options import Shortcut
 from plainres.pair import RunSpec, make_spec, record_fields
 from plainres.probes.own_check import check_own_probes
+from plainres.ranks import require_ranks
 from plainres.schema import RunConf, flatten, plain_value
 from plainres.store import Status, Study
 from plainres.tracking.sink import check_tracker
@@ -44,11 +45,32 @@ def resolve_device(wanted: str) -> str:
     return wanted
 
 
-def prepare(confs: Sequence[RunConf]) -> tuple[Study, list[RunSpec]]:
+def prepare(confs: Sequence[RunConf], device_of: Callable[[str], str] = resolve_device) -> tuple[Study, list[RunSpec]]:
     """Check every job and write down what is planned.
 
-    Checks: devices, data, batch, depth and shapes (a forward pass on the meta device), the audit of each kind of
-    pair, and that no existing run was recorded differently. Two jobs with equal identity become one.
+    Args:
+        confs: of the jobs.
+        device_of: where a run trains, from its ``trainer.device``.
+
+    Raises:
+        UserError: the first job that cannot be run.
+    """
+    specs = checked_specs(confs, device_of)
+    study = Study.create(confs[0].results_dir, confs[0].study)
+    for spec in specs:
+        check_record(spec, study)
+    for spec in specs:
+        folder = study.run_folder(spec.name)
+        if not folder.exists():
+            folder.write(planned_record(spec, study))
+    return study, specs
+
+
+def checked_specs(confs: Sequence[RunConf], device_of: Callable[[str], str] = resolve_device) -> list[RunSpec]:
+    """Every job checked, without writing anything.
+
+    Checks: devices, data, batch, depth and shapes (a forward pass on the meta device), and the audit of each kind of
+    pair. Two jobs with equal identity become one.
 
     Raises:
         UserError: the first job that cannot be run.
@@ -59,23 +81,16 @@ def prepare(confs: Sequence[RunConf]) -> tuple[Study, list[RunSpec]]:
     for tracker in {str(c.tracker): c.tracker for c in confs}.values():
         check_tracker(tracker)
     found = [with_code(replace(c, data=with_content(c.data))) for c in confs]
-    specs = {s.run_id: s for s in (make_spec(c, resolve_device(c.trainer.device)) for c in found)}
+    specs = {s.run_id: s for s in (make_spec(c, device_of(c.trainer.device)) for c in found)}
     audited: set[str] = set()
     for spec in specs.values():
         _check(spec, audited)
-    (place,) = places
-    study = Study.create(*place)
-    for spec in specs.values():
-        _check_record(spec, study)
-    for spec in specs.values():
-        folder = study.run_folder(spec.name)
-        if not folder.exists():
-            folder.write(planned_record(spec, study))
-    return study, list(specs.values())
+    return list(specs.values())
 
 
 def _check(spec: RunSpec, audited: set[str]) -> None:
     conf = spec.conf
+    require_ranks(conf.trainer.devices)
     data = load(conf.data)
     Batches(conf.seed, data.num_train, conf.trainer.batch)
     kind = make_spec(replace(conf, seed=0), spec.device).run_id
@@ -99,8 +114,12 @@ def _check_own(conf: RunConf, data: Dataset) -> None:
     check_own_probes(conf.probe.own, network.train(), flat, *data.train.clean(slice(0, TRIAL)))
 
 
-def _check_record(spec: RunSpec, study: Study) -> None:
-    """An existing run must have been recorded as this one would be."""
+def check_record(spec: RunSpec, study: Study) -> None:
+    """An existing run must have been recorded as this one would be.
+
+    Raises:
+        UserError: it was recorded otherwise, or cannot be read.
+    """
     folder = study.run_folder(spec.name)
     if not folder.exists():
         return
@@ -124,13 +143,27 @@ def settings_line(confs: Sequence[RunConf]) -> str:
 
     The parts of a connection, or of a start, are named only where one of that name has several values of them.
     """
-    leaves = [{name: str(plain_value(value)) for name, (_, value) in flatten(c).items()} for c in confs]
-    parts = []
-    for name in leaves[0]:
-        values = list(dict.fromkeys(leaf[name] for leaf in leaves))
-        if len(values) > 1 and not _implied(leaves, name):
-            parts.append(f"{name.removesuffix('.name')}={','.join(values)}")
-    return " ".join(parts)
+    leaves = _leaves(confs)
+    return " ".join(
+        f"{name.removesuffix('.name')}={','.join(dict.fromkeys(leaf[name] for leaf in leaves))}"
+        for name in _varying(leaves)
+    )
+
+
+def varying_words(confs: Sequence[RunConf]) -> list[str]:
+    """What tells each of these settings from the others, but for seeds: ``depth=10 connection=plain``."""
+    leaves = _leaves(confs)
+    names = [name for name in _varying(leaves) if name != "seed"] or ["depth", "connection.name"]
+    return [" ".join(f"{name.removesuffix('.name')}={leaf[name]}" for name in names) for leaf in leaves]
+
+
+def _leaves(confs: Sequence[RunConf]) -> list[dict[str, str]]:
+    return [{name: str(plain_value(value)) for name, (_, value) in flatten(c).items()} for c in confs]
+
+
+def _varying(leaves: Sequence[dict[str, str]]) -> list[str]:
+    several = [name for name in leaves[0] if len({leaf[name] for leaf in leaves}) > 1]
+    return [name for name in several if not _implied(leaves, name)]
 
 
 def _implied(leaves: Sequence[dict[str, str]], name: str) -> bool:

@@ -1,12 +1,18 @@
-"""One run by itself: ``python -m run``, or a job of one of Hydra's own launchers."""
+"""One run by itself: ``python -m run``, a job of one of Hydra's own launchers, or rank 0 of several processes."""
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rich.text import Text
 
+from plainres.errors import UserError
 from plainres.job import Outcome, execute
-from plainres.launch.prepare import prepare
+from plainres.launch import together
+from plainres.launch.prepare import prepare, resolve_device
 from plainres.launch.stopping import stop_on_signals
+from plainres.pair import RunSpec
+from plainres.ranks import LostRank, ranks
 from plainres.report.terminal import make_console
 from plainres.schema import RunConf
 from plainres.store import FINISHED, Status, Study
@@ -21,12 +27,51 @@ def run_single(conf: RunConf) -> Outcome:
         UserError: it cannot be run.
         KeyboardInterrupt: the user asked to stop; the run has checkpointed.
     """
-    study, (spec,) = prepare([conf])
+    if (count := together.num_processes()) > 1:
+        shared = replace(conf, trainer=replace(conf.trainer, devices=count))
+        together.check_shared(shared)
+        with together.gathered():
+            return _run(shared)
+    return _run(conf)
+
+
+def _run(conf: RunConf) -> Outcome:
+    if (rank := together.rank_here()) > 0:
+        return _follow(conf, rank)
+    study, (spec,) = prepare([conf], together.own_device if ranks() else resolve_device)
+    outcome = _run_and_say(spec, study)
+    if outcome.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    return outcome
+
+
+def _follow(conf: RunConf, rank: int) -> Outcome:
+    """A rank that has nothing to say but its own failure: rank 0 speaks for all."""
+    try:
+        outcome = together.follow_leader(conf)
+    except (UserError, LostRank):
+        sys.exit(1)
+    if outcome.status is Status.INTERRUPTED:
+        sys.exit(130)
+    if outcome.status in (Status.FAILED, Status.OOM):
+        print(f"plainres: rank {rank}: {outcome.status.value}: {outcome.message}", file=sys.stderr)
+        sys.exit(1)
+    return outcome
+
+
+def _run_and_say(spec: RunSpec, study: Study) -> Outcome:
     console = make_console()
     folder = study.run_folder(spec.name)
     console.print(Text(f"plainres: 1 run -> {folder.path}"), soft_wrap=True)
     with stop_on_signals() as asked:
-        outcome = execute(spec, study, asked)
+        if here := ranks():
+            leader = together.Leader(asked, folder, here)
+            try:
+                outcome = execute(spec, study, leader)
+            finally:
+                leader.end()
+        else:
+            outcome = execute(spec, study, asked)
     how = "ended before, skipped" if outcome.skipped else f"in {outcome.seconds:.1f} s"
     record = folder.read()
     last = record.get("last_finite") or {}
@@ -34,8 +79,6 @@ def run_single(conf: RunConf) -> Outcome:
     console.print(Text(f"plainres: {outcome.status.value} ({how}){error}"), soft_wrap=True)
     if outcome.status in FINISHED:
         console.print(Text(f"plainres: tables and figures: plainres report {study.path}"), soft_wrap=True)
-    if outcome.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
     return outcome
 
 

@@ -1,31 +1,42 @@
-"""Asking a run to stop at its next step: Ctrl-C and SIGTERM, in this process or handed to workers."""
+"""Asking a run to stop at its next step: Ctrl-C, SIGTERM and a cluster's signals, here or handed to workers."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 
 class StopRequest:
-    """Set by the first signal; a second one is raised as KeyboardInterrupt at once."""
+    """Set by the first signal. A second one is raised as KeyboardInterrupt at once, unless it is patient.
 
-    def __init__(self) -> None:
-        self._asked = False
+    Attributes:
+        received: the signals so far.
+    """
+
+    def __init__(self, patient: bool = False) -> None:
+        """
+        Args:
+            patient: for a cluster, which may send several: none of them is a user who has lost patience.
+        """
+        self.received: set[int] = set()
+        self._patient = patient
 
     def __call__(self) -> bool:
-        return self._asked
+        return bool(self.received)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
+        if self.received and not self._patient:
             raise KeyboardInterrupt
-        self._asked = True
+        self.received.add(number)
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    """Within, SIGINT and SIGTERM ask to stop instead of ending the process."""
-    request = StopRequest()
-    before = {number: signal.signal(number, request.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+def stop_on_signals(
+    numbers: Sequence[int] = (signal.SIGINT, signal.SIGTERM), patient: bool = False
+) -> Iterator[StopRequest]:
+    """Within, these signals ask to stop instead of ending the process."""
+    request = StopRequest(patient)
+    before = {number: signal.signal(number, request.on_signal) for number in numbers}
     try:
         yield request
     finally:

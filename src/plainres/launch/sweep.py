@@ -11,7 +11,7 @@ from rich.text import Text
 
 from plainres.errors import UserError
 from plainres.job import Outcome
-from plainres.launch.prepare import prepare, settings_line
+from plainres.launch.prepare import prepare, resolve_device, settings_line
 from plainres.pair import RunSpec
 from plainres.report.terminal import make_console
 from plainres.schema import RunConf
@@ -39,14 +39,18 @@ class Sweep:
     console: Console
 
     @classmethod
-    def prepare(cls, confs: Sequence[RunConf]) -> "Sweep":
+    def prepare(cls, confs: Sequence[RunConf], device_of: Callable[[str], str] = resolve_device) -> "Sweep":
         """Check every job.
+
+        Args:
+            confs: of the jobs.
+            device_of: where a run trains, from its ``trainer.device``.
 
         Raises:
             UserError: the first job that cannot be run; nothing has been trained.
         """
         console = make_console()
-        study, specs = prepare(confs)
+        study, specs = prepare(confs, device_of)
         console.print(Text(f"plainres: {len(specs)} runs: {settings_line(confs)} -> {study.path}"), soft_wrap=True)
         return cls(study, specs, confs[0].fail_fast, console)
 

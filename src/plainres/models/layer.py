@@ -8,24 +8,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from plainres.options import Activation, Norm
+from plainres.ranks import sum_of_ranks
 
 
 class BatchNorm(_BatchNorm):
     """Batch norm over all but the channel dimension (Ioffe & Szegedy 2015, arXiv 1502.03167).
 
     The same numbers as torch's, for (N, D) and (N, C, H, W). With ``batch_statistics`` an evaluation uses the
-    statistics of its own batch and moves no running one. There is no batch counter: with a fixed momentum
-    nothing reads it, and counting costs a kernel per layer and step.
+    statistics of its own batch and moves no running one; ``synced`` is for a run on several devices (ranks.py). There
+    is no batch counter: with a fixed momentum nothing reads it, and counting costs a kernel per layer and step.
     """
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
         self.num_batches_tracked = None
         self.batch_statistics = False
+        self.synced = False
 
     def reset_statistics(self) -> None:
         """Running mean 0 and variance 1."""
@@ -37,6 +39,8 @@ class BatchNorm(_BatchNorm):
         # Straight from the dictionaries: torch's attribute look-up of a parameter costs as much as its kernel's launch.
         parameters, buffers = self._parameters, self._buffers
         training = self.training
+        if self.synced and training:
+            return self._over_ranks(x)
         moving = training or not self.batch_statistics
         y: torch.Tensor = torch.batch_norm(
             x,
@@ -50,6 +54,20 @@ class BatchNorm(_BatchNorm):
             True,  # cuDNN where there is a GPU
         )
         return y
+
+    def _over_ranks(self, x: torch.Tensor) -> torch.Tensor:
+        """In training mode, with mean and variance of the global batch, of which every rank has an equal part."""
+        dims = [0, *range(2, x.dim())]
+        shape = [1, -1, *[1] * (x.dim() - 2)]
+        count = x.numel() // x.shape[1] * distributed.get_world_size()
+        mean = sum_of_ranks(x.sum(dims)) / count
+        centred = x - mean.view(shape)
+        var = sum_of_ranks((centred * centred).sum(dims)) / count
+        with torch.no_grad():
+            assert self.running_mean is not None and self.running_var is not None and self.momentum is not None
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(var * (count / (count - 1)), self.momentum)
+        return centred * (torch.rsqrt(var + self.eps) * self.weight).view(shape) + self.bias.view(shape)
 
 
 class ChannelLayerNorm(nn.GroupNorm):
