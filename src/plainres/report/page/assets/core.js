@@ -36,7 +36,7 @@ function shade(name, depth) {
   const base = isDark() ? mix(given, "#ffffff", given === "#000000" ? 0.8 : 0.35) : given;
   if (depth === undefined || DEPTHS.length < 2) return base;
   const t = DEPTHS.indexOf(depth) / (DEPTHS.length - 1);
-  const faint = mix(base, css("--paper"), Math.max(0, 0.62 - t) * 0.95);
+  const faint = mix(base, css("--paper"), Math.max(0, 0.62 - t) * (isDark() ? 0.7 : 0.85));
   return mix(faint, isDark() ? "#ffffff" : "#000000", Math.max(0, t - 0.62) * 0.9);
 }
 
