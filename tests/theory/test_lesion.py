@@ -14,7 +14,7 @@ from plainres.analysis.lesion import over_seeds, summarise
 from plainres.cli import main
 from plainres.data import load
 from plainres.errors import UserError
-from plainres.figures.lesion import lesion as draw
+from plainres.figures.gallery import draw
 from plainres.job import execute as execute_job
 from plainres.models.networks import Network
 from plainres.pair import make_spec
@@ -224,7 +224,7 @@ def test_statistics_by_hand() -> None:
     means = over_seeds(table, "block")
     train = means[means["split"] == "train"]
     assert train["mean"].tolist() == pytest.approx([0.6, 0.3, 0.3]) and train["n"].tolist() == [2, 1, 2]
-    figure = draw(table, "block", 0.9).figure
+    figure = draw("lesion_delete", table.assign(chance_error=0.9))
     lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 3]
     assert lines[0].get_ydata() == pytest.approx([60, 30, 30])
 
