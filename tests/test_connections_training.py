@@ -102,8 +102,8 @@ def test_both_arms_see_the_same_data_under_any_connection(make_preset, execute, 
     seen = {}
     whole = Training._batch
 
-    def noted(training, step):
-        x, y = whole(training, step)
+    def noted(training, step, shared=None):
+        x, y = whole(training, step, shared)
         seen.setdefault(training.parts.spec.conf.connection.name, []).append(y.clone())
         return x, y
 

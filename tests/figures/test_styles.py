@@ -148,14 +148,16 @@ def test_means_are_over_two_seeds_at_least_and_their_number_is_shown(tables: Fig
 
 @pytest.mark.parametrize("early", [0.3, None])
 def test_a_diverged_run_is_not_dropped_from_near_identity(early: float | None) -> None:
-    rows = [{"connection": arm, "depth": 50, "seed": seed, "early": 0.2 + seed / 10, "end": -1.0, "chance": 2.3}
+    rows = [{"connection": arm, "depth": 50, "seed": seed, "early": 0.2 + seed / 10, "end": -1.0, "chance": 2.3,
+             "diverged": False, "lr": 0.3}
             for arm in ("residual", "skipinit") for seed in (0, 1, 2)]  # fmt: skip
     table = pd.DataFrame(rows)
-    table.loc[5, ["early", "end"]] = [early, None]
-    drawn = drawn_of("near_identity", table.astype({"early": float, "end": float}))
+    table.loc[5, ["early", "end", "diverged"]] = [early, 0.36, True]
+    drawn = drawn_of("near_identity", table.astype({"early": float, "end": float, "diverged": bool}))
     check_texts(drawn)
     texts = [text for text, _ in drawn_texts(drawn)]
-    assert ("skipinit: 1 diverged" if early else "skipinit: 1 diverged, 1 not drawn (no loss)") in texts
+    assert "diverged (counts at chance level)" in texts
+    assert ("skipinit: 1 not drawn (no loss)" in texts) == (early is None)
     crosses = [x for line in drawn.figure.axes[0].lines if line.get_marker() == "x" for x in line.get_xdata()]
     assert crosses == ([pytest.approx(10**early)] if early else [])
 

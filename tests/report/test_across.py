@@ -42,7 +42,8 @@ def test_the_document_names_the_studies_and_their_runs(result: ReportResult) -> 
     count = len(RATES) * len(DEPTHS) * len(SEEDS) * 2
     assert len(document["provenance"]["with"]["rates"]["run_ids"]) == count
     used = {i for c in document["claims"] for i in c["run_ids"]} - set(document["provenance"]["run_ids"])
-    line = f"{len(used)} of the {count} runs of rates, made by the same code and machine, test claims about this study."
+    line = f"{len(used)} of the {count} runs of rates test claims about this study; "
+    line += "that study was made by the same code and machine."
     assert line in document["limits"] and 0 < len(used) < count
     text = (result.folder / "evidence.md").read_text()
     assert f"read beside it: {count} runs of the study rates" in text

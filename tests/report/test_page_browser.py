@@ -60,6 +60,8 @@ def test_every_panel_is_drawn_within_the_window(browser: Any, page: Path, width:
         assert tab.page.evaluate("document.scrollingElement.scrollWidth") <= width
         paper = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+        buttons = tab.page.evaluate("[...document.querySelectorAll('.modebar-btn')].map(n => n.dataset.title)")
+        assert buttons and not [name for name in buttons if "hare" in name or "loud" in name]
         assert tab.said == [] and tab.asked == []
 
 

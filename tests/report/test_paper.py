@@ -1,5 +1,6 @@
 """`plainres figures`: folders, captions, tables that compile, and what a user gets wrong."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -10,10 +11,12 @@ import pytest
 
 from fake_study import FakeStudy
 from plainres.cli import main
+from plainres.errors import UserError
 from plainres.figures.gallery import KINDS
 from plainres.figures.paper import paper_figures
 from plainres.figures.redraw import sources
 from plainres.figures.save import read_csv
+from plainres.report import build
 from plainres.report.captions import LINES, caption, read_runs
 from plainres.report.latex import TextTable, escape, latex, markdown
 from plainres.report.paper import PaperResult, draw_paper
@@ -142,10 +145,11 @@ def test_a_published_folder_is_drawn_from_its_csvs(published: Path, capsys: pyte
     ("arguments", "said"),
     [
         (["--style", "nature"], "--style=nature: must be one of report, he2015, poster, icml, neurips"),
-        (["--only", "nope"], "--only nope: no such figure here; there are: paired_gap"),
+        (["--only", "nope"], "--only=nope: must be one of training_curves, "),
+        (["--only", "jacobian"], "--only jacobian: no such figure here; there are: paired_gap"),
         (["--with", "results/budget"], "--with=results/budget: must be left out"),
     ],
-    ids=["style", "figure", "with"],
+    ids=["style", "kind", "figure", "with"],
 )
 def test_a_mistake_is_one_line(
     published: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
@@ -160,3 +164,31 @@ def test_a_mistake_is_one_line(
         "figures",
         "runs.csv",
     ]
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_report_that_is_no_older_than_its_runs_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = FakeStudy(depths=(4, 8), seeds=(0,), steps=60, probes=False).write(tmp_path)
+    built: list[Path] = []
+    whole = build.build_report
+
+    def noted(path: Path, *settings: object) -> object:
+        built.append(path)
+        return whole(path)
+
+    monkeypatch.setattr(build, "build_report", noted)
+    for _ in range(2):  # a report without a figure is made anew each time: there might be one now
+        with pytest.raises(UserError, match="there is no figure to draw"):
+            draw_paper(study, "icml")
+    assert len(built) == 2
+    figures = study / "report" / "figures"
+    figures.mkdir(exist_ok=True)
+    shutil.copy(PUBLISHED / "depth-digits-mlp" / "figures" / "paired_gap.csv", figures)
+    draw_paper(study, "icml")
+    assert len(built) == 2 and (study / "report" / "figures-icml" / "paired_gap.pdf").is_file()
+    record = next(study.glob("runs/*/run.json"))
+    later = (study / "report" / "evidence.json").stat().st_mtime + 5
+    os.utime(record, (later, later))
+    with pytest.raises(UserError, match="there is no figure to draw"):
+        draw_paper(study, "icml")
+    assert len(built) == 3

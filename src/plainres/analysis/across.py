@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STEPS = "trainer.steps"
+STARTS = ["connection", "depth", "seed", "early", "end", "chance", "diverged", RATE]
 COLUMNS = ["connection", "depth", "seed", "train_error", "diverged", "chance_error"]
 
 
@@ -42,7 +43,7 @@ def by_steps(all_cells: Mapping[str, Cells], pool: Pool) -> "Iterator[tuple[str,
 def by_start(all_cells: Mapping[str, Cells], pool: Pool) -> "Iterator[tuple[str, pd.DataFrame]]":
     """Early and final loss of arms that start at different distances from the identity, at the deepest depth.
 
-    Columns: connection, depth, seed, early, end (log10 of losses), chance (ln C).
+    Columns: connection, depth, seed, early, end (log10 of losses), chance (ln C), diverged, lr (the learning rate).
     """
     seen = set()
     for cells in all_cells.values():
@@ -56,7 +57,7 @@ def by_start(all_cells: Mapping[str, Cells], pool: Pool) -> "Iterator[tuple[str,
             deepest = off_floor(found.setting, found.full)[-1]
             rows = with_losses(found.setting, pool.early_loss)
             mine = rows["connection"].isin([found.full, *found.near]) & (rows["depth"] == deepest)
-            yield cells.setting, rows.loc[mine, ["connection", "depth", "seed", "early", "end", "chance"]]
+            yield cells.setting, rows.loc[mine, STARTS].rename(columns={RATE: "lr"})
 
 
 def _families(all_cells: Mapping[str, Cells], pool: Pool, free: Sequence[str]) -> Iterator[tuple[str, list[Cells]]]:

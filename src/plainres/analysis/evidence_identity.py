@@ -96,7 +96,7 @@ def off_floor(cells: Cells, full: str) -> list[int]:
 
 def with_losses(cells: Cells, early: Mapping[str, float]) -> "pd.DataFrame":
     """The finished runs with ``early`` and ``end``, log10 of losses (diverged: of ``chance`` = ln C)."""
-    used = grouped(cells.used, ["connection"])[COLUMNS]
+    used = grouped(cells.used, ["connection"])[[*COLUMNS, "optimizer.lr"]]
     chance = used["chance_error"].astype(float).map(chance_loss)
     end = used["log_loss"].astype(float).where(~used["diverged"], np.log10(chance))
     return used.assign(early=used["run_id"].map(dict(early)).astype(float), end=end, chance=chance)

@@ -126,8 +126,7 @@ def _depths(ax: Any, arm: "pd.DataFrame", positions: dict[int, float], style: Ar
 def near_identity(table: "pd.DataFrame", style: "Style") -> "Figure":
     """Loss in the first quarter of training against the final one, of arms that start at different distances from x.
 
-    A run that diverged has no final loss: it is marked at the upper edge, or counted in the legend where it has no
-    early one either.
+    A run that diverged counts at chance level, and is marked; one whose losses are not known is counted in the legend.
 
     Args:
         table: ``analysis.across.by_start``.
@@ -136,7 +135,7 @@ def near_identity(table: "pd.DataFrame", style: "Style") -> "Figure":
     styles = arm_styles(arm_order(table["connection"]))
     chance = float(table["chance"].max())
     handles = [grey_handle(f"{name}, mean", color=s.colour, ls="", marker=s.marker) for name, s in styles.items()]
-    handles += [grey_handle("one seed", ls="", marker="o", ms=2.4, mfc="none"), *_without_loss(table)]
+    handles += [grey_handle("one seed", ls="", marker="o", ms=2.4, mfc="none"), *_further_marks(table)]
     handles += [grey_handle("chance level, ln C", lw=0.7, ls=CHANCE_LINE)]
     columns = legend_columns(handles, 3, style.page)
     layout = Layout(top=legend_rows(handles, columns) + 0.3)
@@ -145,11 +144,11 @@ def near_identity(table: "pd.DataFrame", style: "Style") -> "Figure":
     for name, look in styles.items():
         every = table[table["connection"] == name]
         arm = every.dropna(subset=["early", "end"])
+        stopped = arm["diverged"].astype(bool)
         x, y = (10 ** arm[part].astype(float) for part in ("early", "end"))
-        ax.plot(x, y, look.marker, ms=2.4, mfc="none", color=look.colour)
+        ax.plot(x[~stopped], y[~stopped], look.marker, ms=2.4, mfc="none", color=look.colour)
         ax.plot([10 ** arm["early"].mean()], [10 ** arm["end"].mean()], look.marker, ms=6, color=look.colour)
-        gone = 10 ** every.loc[every["end"].isna(), "early"].dropna().astype(float)
-        ax.plot(gone, [0.98] * len(gone), "x", ms=4, mew=1.1, color=look.colour, transform=ax.get_xaxis_transform())
+        ax.plot(x[stopped], y[stopped], "x", ms=6, mew=1.3, color=look.colour, zorder=5)
     early, end = (10 ** table[part].dropna().astype(float) for part in ("early", "end"))
     _log_x(ax, min(early.min(), chance), max(early.max(), chance))
     log_y(ax, min(end.min(), chance), max(end.max(), chance))
@@ -162,13 +161,13 @@ def near_identity(table: "pd.DataFrame", style: "Style") -> "Figure":
     return figure
 
 
-def _without_loss(table: "pd.DataFrame") -> list[Any]:
-    """An entry for each arm that diverged, with the number of runs, and of those that have no early loss either."""
+def _further_marks(table: "pd.DataFrame") -> list[Any]:
+    """What the marks of runs that diverged mean, and which runs have no mark."""
     entries = []
-    for name, arm in table[table["end"].isna()].groupby("connection"):
-        unseen = int(arm["early"].isna().sum())
-        words = f"{name}: {len(arm)} diverged" + (f", {unseen} not drawn (no loss)" if unseen else "")
-        entries.append(grey_handle(words, ls="", marker="x", mew=1.1))
+    if table["diverged"].astype(bool).any():
+        entries.append(grey_handle("diverged (counts at chance level)", ls="", marker="x", mew=1.1))
+    for name, arm in table[table[["early", "end"]].isna().any(axis=1)].groupby("connection"):
+        entries.append(grey_handle(f"{name}: {len(arm)} not drawn (no loss)", ls=""))
     return entries
 
 

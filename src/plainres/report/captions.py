@@ -158,9 +158,9 @@ def _settings(kind: str, table: "pd.DataFrame") -> Iterator[str]:
         keys = ["connection", "depth", *(["x"] if "x" in table else [])]
         yield f"every seed and the mean of {_span(table.groupby(keys)['seed'].size(), 'seed')}"
     if kind == "near_identity":
-        gone = table[table["end"].isna()]
+        gone = table[table["diverged"].astype(bool)]
         yield "dotted: ln C, the loss at chance level" + (
-            f"; ×: {_runs(gone)} without a final loss" if len(gone) else ""
+            f"; ×: {_runs(gone)} that diverged and counts at chance level" if len(gone) else ""
         )
         return
     if "diverged" in table and table["diverged"].any():

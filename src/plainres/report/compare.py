@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from plainres.analysis.settings import ONLY_SETTING, arm_order
+from plainres.analysis.stats import Flag
 from plainres.errors import UserError
 from plainres.report.build import writable
 from plainres.report.evidence import verdict_sentences
@@ -66,8 +67,11 @@ def print_comparison(page: Path, results: Sequence[ReportResult]) -> None:
         table.add_row(str(depth), connection, *cells)
     console = make_console()
     print_wide(console, table)
+    if any((r.verdict.table["train_error_flag"] == Flag.NO_SPREAD).any() for r in results):
+        console.print("* all values equal: the interval is ± 1/N (N training examples)")
     for result in results:
-        console.print(f"{result.loaded.study.name}: {verdict_sentences(result)[0]}", soft_wrap=True, markup=False)
+        words = " ".join(verdict_sentences(result))
+        console.print(f"{result.loaded.study.name}: {words}", soft_wrap=True, markup=False)
     console.print(f"page: {page}", soft_wrap=True, markup=False)
 
 

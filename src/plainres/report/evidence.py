@@ -124,8 +124,8 @@ def _others(result: "ReportResult") -> Iterator[str]:
             continue
         unlike = [what for key, what in MADE.items() if theirs[key] != own[key]]
         how = f"made with another {' and another '.join(unlike)}" if unlike else "made by the same code and machine"
-        runs = f"{counted} of the {len(theirs['run_ids'])} runs of {other.study.name}, {how},"
-        yield f"{runs} test claims about this study."
+        runs = f"{counted} of the {len(theirs['run_ids'])} runs of {other.study.name} test claims about this study"
+        yield f"{runs}; that study was {how}."
     for found in result.evidence.claims:
         if found.caveat:
             about = "" if found.setting == ONLY_SETTING else f" ({found.connection}, {found.setting})"

@@ -121,10 +121,11 @@ def rule_table() -> Iterator[str]:
         tested_by = f"`{rule.command}`"
         for i, part in enumerate(rule.parts.values()):
             first, last = ([id_, rule.statement], [rule.rests_on, tested_by]) if i == 0 else (["", ""], ["", ""])
-            yield f"| {' | '.join([*first, part.effect.replace('|', '∣'), _margin_words(part), *last])} |"
+            yield f"| {' | '.join([*first, part.effect.replace('|', '∣'), margin_words(part), *last])} |"
 
 
-def _margin_words(part: Part) -> str:
+def margin_words(part: Part) -> str:
+    """Where an interval has to lie for its part of the claim to hold."""
     side = {
         "above": f"above {part.margin:g} {part.unit}",
         "no_rise": f"at or below {part.margin:g} {part.unit}",

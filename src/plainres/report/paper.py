@@ -7,7 +7,7 @@
         table_evidence.tex, .md        every claim with status, effect, interval
         table_shortcuts.tex, .md       where the study has shortcuts of He et al. 2016
 
-The report is built first, and its CSVs are what is drawn: both show the same numbers.
+The report is built first, if need be, and its CSVs are what is drawn: both show the same numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from plainres.errors import UserError, require
 from plainres.figures.canvas import NothingToDraw
+from plainres.figures.gallery import KINDS
 from plainres.figures.redraw import NAME, SUFFIXES, Source, chosen, redraw, sources
 from plainres.figures.save import read_csv
 from plainres.figures.styles import REPORT, STYLES, Style
@@ -54,7 +55,8 @@ def draw_paper(
     """Draw a study, or a published folder, in a style.
 
     Args:
-        path: a study's folder, whose report is built anew; or a published copy of a report, whose CSVs are drawn.
+        path: a study's folder, whose report is drawn, and built first where it is missing, older than a run, or
+            ``beside`` is given; or a published copy of a report, whose CSVs are drawn.
         style: a key of ``styles.STYLES``; with ``report`` the report's own figures are redrawn in place.
         only: kinds or names of figures; all if it is empty.
         beside: folders of other studies, as for a report.
@@ -64,6 +66,8 @@ def draw_paper(
         UserError: no such style, figure or folder, a CSV that cannot be drawn, or a folder that cannot be written.
     """
     require(style in STYLES, "--style", style, f"one of {', '.join(STYLES)}")
+    for name in only:
+        require(NAME.fullmatch(name) is not None, "--only", name, f"one of {', '.join(KINDS)}")
     report = _report(Path(path), beside, echo)
     found = chosen(sources(report), only)
     if not found:
@@ -82,8 +86,10 @@ def draw_paper(
 
 
 def _report(path: Path, beside: Sequence[str | Path], echo: Echo) -> Path:
-    """The folder of the report that is drawn: of a study anew, of a published one as it is."""
+    """The folder of the report that is drawn: one that is there and no older than its runs as it is, else a new one."""
     if (path / STUDY_FILE).exists():
+        if not beside and _is_current(Study.open(path)):
+            return Study.open(path).report_dir
         from plainres.report.build import build_report
 
         return build_report(path, echo, beside).folder
@@ -94,6 +100,15 @@ def _report(path: Path, beside: Sequence[str | Path], echo: Echo) -> Path:
         not beside, "--with", " ".join(map(str, beside)), "left out", f"{path} is published and has no runs to judge"
     )
     return path
+
+
+def _is_current(study: Study) -> bool:
+    """Whether the report was written after every run; what was read beside the study stays in it."""
+    evidence = study.report_dir / "evidence.json"
+    if not evidence.is_file() or not any((study.report_dir / "figures").glob("*.csv")):
+        return False
+    runs = [run.path / "run.json" for run in study.runs()]
+    return all(record.stat().st_mtime <= evidence.stat().st_mtime for record in runs if record.is_file())
 
 
 def _figures(result: PaperResult, found: Sequence[Source], style: Style) -> None:

@@ -7,18 +7,11 @@ from plainres.analysis.claims import Claim, effect_words, short_effect
 from plainres.analysis.compare import Comparison
 from plainres.analysis.rules import RULES, ClaimStatus
 from plainres.analysis.settings import ONLY_SETTING
-from plainres.report.evidence_text import matrix
+from plainres.report.evidence_text import margin_words, matrix
 from plainres.report.page.html import badge, bullets, command, glyph, reach, table, tag, text
 
 if TYPE_CHECKING:
     from plainres.report.examine import ReportResult
-
-SIDES = {
-    "above": "holds if the whole interval lies above the margin",
-    "no_rise": "holds if the whole interval lies at or below the margin",
-    "within": "holds if the whole interval lies within ± margin",
-    "count": "holds if all pass",
-}
 
 
 def anchor(results: Sequence["ReportResult"], result: "ReportResult", found: Claim) -> str:
@@ -64,8 +57,17 @@ def _list(results: Sequence["ReportResult"]) -> str:
     for found in results[0].evidence.claims:
         effect = tag("span", text(short_effect(found.shown)), class_="effect") if found.shown else ""
         link = tag("a", text(RULES[found.id].title), href=f"#{anchor(results, results[0], found)}")
-        lines.append(tag("li", f"{badge(found.status)}<span>{link}{effect}</span>", data_claim=found.id))
+        lines.append(
+            tag("li", f"{badge(found.status)}<span>{link} {effect}{_reserved(found)}</span>", data_claim=found.id)
+        )
     return tag("ul", "".join(lines), class_="claims")
+
+
+def _reserved(found: Claim) -> str:
+    """A word where the status alone would say too much: a caveat, or a status that diverged runs decide."""
+    changed = bool(found.sensitivity) and not found.sensitivity.endswith(": the same")
+    why = " ".join(filter(None, [found.caveat, found.sensitivity if changed else ""]))
+    return f" {tag('span', 'with a reservation', class_='reserved', title=why)}" if why else ""
 
 
 def details(results: Sequence["ReportResult"]) -> str:
@@ -84,7 +86,8 @@ def _claim(results: Sequence["ReportResult"], result: "ReportResult", found: Cla
     about += "" if found.setting == ONLY_SETTING else f", {found.setting}"
     about = f"{result.loaded.study.name}: {about}" if len(results) > 1 else about
     effect = tag("span", text(short_effect(found.shown)), class_="effect") if found.shown else ""
-    head = tag("summary", f"{badge(found.status)} <strong>{text(about)}</strong> {effect}")
+    title = f"{RULES[found.id].title}: {about}"
+    head = tag("summary", f"{badge(found.status)} <strong>{text(title)}</strong> {effect}{_reserved(found)}")
     body = [tag("p", text(found.sentence))]
     if found.sensitivity:
         body.append(tag("p", text(found.sensitivity)))
@@ -101,7 +104,7 @@ def _comparisons(comparisons: Sequence[Comparison]) -> str:
     for c in comparisons:
         alike = [other for other in comparisons if other.unit == c.unit]
         level = f"{100 * c.confidence:.1f} %" if c.low is not None else ""
-        margin = f"{c.margin:g}" if c.direction != "within" else f"± {c.margin:g}"
+        margin = f"{'± ' if c.direction == 'within' else ''}{c.margin:g} {c.unit}"
         numbers = [text(effect_words(c)), glyph(c, reach(alike)), text(margin), level, str(c.n), badge(c.status)]
         rows.append([text(c.label), *numbers])
     heads = ["compared", "effect [interval]", "", "margin", "level", "n", "status"]
@@ -111,7 +114,6 @@ def _comparisons(comparisons: Sequence[Comparison]) -> str:
 def _basis(found: Claim) -> Iterator[str]:
     rule = RULES[found.id]
     for part in rule.parts.values():
-        margin = "" if part.direction == "count" else f", margin {part.margin:g} {part.unit}"
-        yield f"{part.effect}: {SIDES[part.direction]}{margin}"
+        yield f"{part.effect}: holds if the whole interval is {margin_words(part)}"
     yield f"rests on: {rule.rests_on}; {len(found.run_ids)} runs"
     yield f"test: {found.test}"

@@ -8,9 +8,9 @@ from plainres.analysis.curves import MEAN
 from plainres.analysis.over_time import QUANTITIES
 from plainres.analysis.profiles import spread
 from plainres.analysis.results import usable
-from plainres.analysis.settings import ONLY_SETTING, arm_order, built_of, legend_words
-from plainres.figures.style import arm_styles
+from plainres.analysis.settings import ONLY_SETTING, arm_order
 from plainres.report.page.across import across
+from plainres.report.page.looks import looks
 from plainres.report.page.numbers import columns, short, shorts
 from plainres.report.page.parts import CURVES, Part
 
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 MOST_EVALUATIONS, LEAST_EVALUATIONS = 240, 20  # of one run
 MOST_POINTS = 200_000  # of all curves on the page; about 2 MB of text
 ERRORS = ("mean", "low", "high")
-SYMBOLS = {
-    "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "P": "cross",
-    "<": "triangle-left", ">": "triangle-right", "X": "x",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ def chart_data(results: Sequence["ReportResult"]) -> dict[str, Any]:
     sources = sources_of(results)
     return {
         "sources": [_source(source) for source in sources],
-        "arms": _arms(sources),
+        "arms": looks(name for source in sources for name in source.runs["connection"]),
         "degradation": [row for source in sources for row in _degradation(source)],
         "finals": [_finals(source) for source in sources],
         "curve_labels": CURVES,
@@ -116,26 +112,6 @@ def _source(source: Source) -> dict[str, Any]:
         "forward_flops": flops,
         "last_moving": source.part.last_moving,
     }
-
-
-def _arms(sources: Sequence[Source]) -> list[dict[str, Any]]:
-    from matplotlib.colors import to_hex
-
-    names = arm_order(name for source in sources for name in source.runs["connection"])
-    found = []
-    for name, style in arm_styles(names).items():
-        built = built_of(name)
-        line = "solid" if isinstance(style.line, str) else ",".join(f"{2 * n:g}px" for n in style.line[1])
-        look = {
-            "name": name,
-            "words": legend_words(name),
-            "of": built.arm if built else None,
-            "colour": to_hex(style.colour),
-            "dash": line,
-            "symbol": SYMBOLS[style.marker],
-        }
-        found.append(look)
-    return found
 
 
 def _degradation(source: Source) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from plainres.analysis.audit import audit_in_words
 from plainres.analysis.commands import run_command
 from plainres.analysis.diagnosis import Finding, grouped
-from plainres.analysis.diagnosis_rules import RULES, Gravity
+from plainres.analysis.diagnosis_rules import RULES, Gravity, Window
 from plainres.analysis.diagnosis_words import about, sentence
 from plainres.report.diagnosis import TITLES, count_text
 from plainres.report.evidence import limits, provenance
@@ -64,7 +64,11 @@ def _finding(result: "ReportResult", group: list[Finding], study: int) -> str:
     if rule.profile is not None:
         layers = sorted({index for found in group for index, _ in found.layers if index is not None})
         where = {"data_connection": one.connection, "data_depth": one.depth, "data_setting": one.setting}
-        what = {"data_metric": rule.profile.metric, "data_step": one.last_step, "data_study": study}
+        what = {
+            "data_metric": rule.profile.metric,
+            "data_step": one.first_step if rule.profile.window is Window.EARLY else one.last_step,
+            "data_study": study,
+        }
         shown = ",".join(map(str, layers))
         body += tag(
             "button", "show these layers", type="button", class_="show-layers", data_layers=shown, **where, **what

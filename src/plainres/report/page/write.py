@@ -64,7 +64,10 @@ def question(results: Sequence["ReportResult"]) -> str:
 
 
 def _verdict(results: Sequence["ReportResult"], result: "ReportResult") -> str:
+    arms = list(dict.fromkeys(c.connection for c in result.evidence.conclusions if c.connection))
     words = {row.id: row.words for row in VERDICTS}
+    if len(arms) == 1:
+        words = {id_: text_.replace("the connection", arms[0]) for id_, text_ in words.items()}
     found = list(dict.fromkeys(words[c.id] for c in result.evidence.conclusions))
     name = f"{result.loaded.study.name}: " if len(results) > 1 else ""
     first = f"{name}{found[0][0].upper()}{found[0][1:]}." if len(found) == 1 else name

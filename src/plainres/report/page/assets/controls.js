@@ -52,7 +52,7 @@ function panelControls(id, specs) {
     if (spec.type === "slider") box.append(slider(id, panel, spec));
   }
   const csv = element("button", { type: "button", class: "csv", title: "download what this chart shows" }, "CSV");
-  csv.addEventListener("click", () => download(`${id}.csv`, panel.rows));
+  csv.addEventListener("click", () => download([...EVIDENCE.map((one) => one.provenance.study), id, panel.state.metric].filter(Boolean).join("-") + ".csv", panel.rows));
   box.append(csv);
 }
 

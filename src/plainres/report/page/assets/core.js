@@ -3,7 +3,8 @@ const DATA = JSON.parse(document.getElementById("chart-data").textContent);
 const EVIDENCE = JSON.parse(document.getElementById("evidence-data").textContent);
 const ARMS = new Map(DATA.arms.map((arm) => [arm.name, arm]));
 const DEPTHS = [...new Set(DATA.sources.flatMap((source) => source.depths))].sort((a, b) => a - b);
-const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+// Only these buttons: plotly's others would offer to upload the chart.
+const CONFIG = { displaylogo: false, plotlyServerURL: "", responsive: true, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
 const NARROW = 640; // px
 const panels = new Map(); // id -> {node, draw, dirty, visible, state}
 
@@ -32,7 +33,10 @@ function mix(colour, other, share) {
 
 // Colour = connection, shade = depth: the deepest stands out most against the paper, in both themes.
 function shade(name, depth) {
-  const given = ARMS.get(name).colour;
+  return shadeOf(ARMS.get(name).colour, depth);
+}
+
+function shadeOf(given, depth) {
   const base = isDark() ? mix(given, "#ffffff", given === "#000000" ? 0.8 : 0.35) : given;
   if (depth === undefined || DEPTHS.length < 2) return base;
   const t = DEPTHS.indexOf(depth) / (DEPTHS.length - 1);
@@ -75,7 +79,7 @@ function decadeAxis(title, low, high) {
 
 // Panels side by side with common axes. keys: their titles. Returns a layout with axes, and the axis names of each panel.
 function facets(keys, width, height, xAxis, yAxis, most = 3) {
-  const columns = width < NARROW ? 1 : Math.min(keys.length, most);
+  const columns = width < NARROW ? 1 : keys.length === 4 && most === 3 ? 2 : Math.min(keys.length, most);
   const rows = Math.ceil(keys.length / columns);
   const gap = { x: 0.035, y: 0.16 / rows + 0.02 };
   const layout = { annotations: [], height: rows * height + 60 };
@@ -139,12 +143,19 @@ function legend(node, items) {
   }
 }
 
+// plotly's symbols, as small as a legend's.
+const SHAPES = {
+  circle: "M13 1.6 a3.4 3.4 0 1 0 0.01 0 Z", square: "M9.8 1.8 h6.4 v6.4 h-6.4 Z", diamond: "M13 0.6 l4.4 4.4 l-4.4 4.4 l-4.4 -4.4 Z",
+  "triangle-up": "M13 1 l4 7.4 h-8 Z", "triangle-down": "M13 9 l4 -7.4 h-8 Z", "triangle-left": "M9 5 l7.4 -4 v8 Z", "triangle-right": "M17 5 l-7.4 -4 v8 Z",
+  cross: "M11.8 1 h2.4 v2.8 h2.8 v2.4 h-2.8 v2.8 h-2.4 v-2.8 h-2.8 v-2.4 h2.8 Z",
+};
+
 function swatch({ colour, dash = "solid", symbol, width = 2.2 }) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   for (const [key, value] of Object.entries({ width: 26, height: 10, "aria-hidden": "true" })) svg.setAttribute(key, value);
   const dashes = { dot: "2 3", dash: "6 3", solid: "" }[dash] ?? dash.replace(/px/g, "").replace(/,/g, " ");
   const shapes = symbol === "x" ? [["path", { d: "M9 1 L17 9 M17 1 L9 9", stroke: colour, "stroke-width": 2 }]] : [["line", { x1: 0, x2: 26, y1: 5, y2: 5, stroke: colour, "stroke-width": width, "stroke-dasharray": dashes }]];
-  if (symbol === "circle") shapes.push(["circle", { cx: 13, cy: 5, r: 3.4, fill: colour }]);
+  if (SHAPES[symbol]) shapes.push(["path", { d: SHAPES[symbol], fill: colour }]);
   for (const [name, attributes] of shapes) {
     const shape = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(attributes)) shape.setAttribute(key, value);

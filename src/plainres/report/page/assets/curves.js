@@ -78,7 +78,7 @@ function curveTraces(curve, metric, state, value, axes) {
   const shownValue = (v) => (isLoss(metric) ? `${v}` : `${(100 * v).toFixed(2)} %`);
   const text = steps.map((step, i) => `${safe(ARMS.get(curve.connection).words)}, depth ${curve.depth}, ${mean ? `mean of ${counts[i]}` : `seed ${curve.seed}`}<br>step ${step}: ${values[i] === null ? "no value" : shownValue(values[i])}`);
   const x = steps.map((step) => X_KINDS[state.x].at(curve, step));
-  const line = { ...axes, x, y: values.map(value), mode: "lines", line: { color: shade(curve.connection, curve.depth), ...look }, opacity: mean || look.width > 1 ? 1 : 0.55, text, hoverinfo: "text" };
+  const line = { ...axes, x, y: values.map(value), mode: mean && steps.length < 40 ? "lines+markers" : "lines", marker: { size: 4, color: shade(curve.connection, curve.depth) }, line: { color: shade(curve.connection, curve.depth), ...look }, opacity: mean || look.width > 1 ? 1 : 0.55, text, hoverinfo: "text" };
   if (mean || !curve.stopped) return [line];
   const last = values.length - 1;
   const cross = { ...axes, x: [x[last]], y: [value(values[last])], mode: "markers", marker: { symbol: "x", size: 8, color: shade(curve.connection, curve.depth) }, text: [`${text[last]}<br>${curve.stopped}`], hoverinfo: "text" };

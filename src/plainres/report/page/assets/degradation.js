@@ -25,7 +25,7 @@ function drawDegradation(state, width) {
     const ends = [position(DEPTHS[0]) - 0.25, position(DEPTHS[DEPTHS.length - 1]) + 0.25];
     traces.push({ ...axes[panel], x: ends, y: [chance, chance], mode: "lines", line: { color: css("--muted"), dash: "dot", width: 1 }, hoverinfo: "skip" });
   });
-  const items = names.map((name) => ({ text: ARMS.get(name).words, colour: shade(name), dash: ARMS.get(name).dash, symbol: "circle" }));
+  const items = names.map((name) => ({ text: ARMS.get(name).words, colour: shade(name), dash: ARMS.get(name).dash, symbol: ARMS.get(name).symbol }));
   items.push({ text: "chance level", colour: css("--muted"), dash: "dot", width: 1.2 });
   const columns = ["setting", "connection", "depth", "n", "n_diverged", "train_error_mean", "train_error_low", "train_error_high"];
   const stopped = DATA.degradation.some((row) => row.n_diverged > 0) ? " Runs that diverged count at chance level (crosses)." : "";

@@ -35,8 +35,10 @@ function drawLayers(state, width) {
   const keys = unique(cells.map(keyOf));
   const longest = Math.max(...cells.map((cell) => cell.layers[cell.layers.length - 1]));
   const xAxis = state.relative ? { title: { text: "share of the way from input to output" }, range: [-0.02, 1.02], zeroline: false } : { title: { text: axisName(metric) }, range: [-0.02 * longest - 0.5, 1.02 * longest + 0.5], zeroline: false };
-  // The axis spans all steps, so that lines move and not the scale.
-  const { layout, axes } = facets(keys, width, keys.length > 3 ? 230 : 320, xAxis, valueAxis(metric, valueRange(metric, cells)));
+  // The axis spans all steps, so that lines move and not the scale; or this step alone.
+  const there = cells.map((cell) => atStep(cell, step)).filter((found) => found !== null && found.values.some((v) => v !== null));
+  const spanned = state.fit && there.length ? there.map((found) => ({ values: [found.values] })) : cells;
+  const { layout, axes } = facets(keys, width, keys.length > 3 ? 230 : 320, xAxis, valueAxis(metric, valueRange(metric, spanned)));
   const traces = [];
   const rows = [];
   const early = [];
@@ -84,6 +86,7 @@ function layerControls(id = "layers") {
     { type: "select", key: "metric", label: "show", options: metricOptions(), then: keepStep },
     { type: "select", key: "by", label: "panels", options: [["connection", "by connection"], ["depth", "by depth"], ["none", "all in one"]] },
     { type: "check", key: "relative", label: "relative depth" },
+    { type: "check", key: "fit", label: "axis of this step" },
     { type: "slider", key: "step", label: "step", values: steps, words: (step) => `step ${step.toLocaleString("en")}` },
   ]);
 }
@@ -109,7 +112,11 @@ function drawHeatmaps(state, width) {
     cell.steps.forEach((step, s) => cell.layers.forEach((l, k) => rows.push([DATA.sources[cell.source].label, cell.connection, depth, step, l, cell.names[k], cell.values[s][k]])));
   });
   const bar = log ? decadeAxis("", low, high) : {};
-  layout.coloraxis = { colorscale: "Viridis", cmin: low, cmax: high, colorbar: { thickness: 12, len: Math.min(1, 300 / layout.height + 0.2), outlinewidth: 0, tickvals: bar.tickvals, ticktext: bar.ticktext, tickfont: { size: 11 }, ...(width < NARROW ? { orientation: "h", y: -0.08 } : {}) } };
+  layout.coloraxis = { colorscale: "Viridis", cmin: low, cmax: high, colorbar: { thickness: 12, len: Math.min(1, 300 / layout.height + 0.2), outlinewidth: 0, tickvals: bar.tickvals, ticktext: bar.ticktext, tickangle: 0, tickfont: { size: 11 } } };
+  if (width < NARROW) {
+    Object.assign(layout, { height: layout.height + 70, margin: { l: 56, r: 12, t: 26, b: 120 } });
+    Object.assign(layout.coloraxis.colorbar, { orientation: "h", len: 0.95, x: 0.5, yref: "container", y: 0.01, yanchor: "bottom" });
+  }
   for (const key of Object.keys(layout)) if (/^[xy]axis/.test(key)) layout[key].showgrid = false;
   const rowsOut = { columns: ["setting", "connection", "depth", "step", "index", "name", metric], rows };
   return { traces, layout, rows: rowsOut, note: `${label}, depth ${depth}. Colours span all but the least and the greatest thousandth of the values; empty is no value, exactly 0, or a run that has stopped.` };

@@ -12,7 +12,7 @@ function buildPanels() {
   curveControls();
   if (Object.keys(DATA.layers).length > 0) {
     const metric = DATA.layers.grad_norm ? "grad_norm" : Object.keys(DATA.layers)[0];
-    addPanel("layers", drawLayers, { metric, by: "connection", relative: false });
+    addPanel("layers", drawLayers, { metric, by: "connection", relative: false, fit: false });
     layerControls();
     addPanel("heatmaps", drawHeatmaps, { metric, depth: String(DEPTHS[DEPTHS.length - 1]) });
     heatmapControls();
@@ -46,10 +46,26 @@ function watch() {
     }
   }, { rootMargin: "300px" });
   for (const panel of panels.values()) seen.observe(panel.node);
-  const current = new IntersectionObserver((entries) => {
-    for (const entry of entries) document.querySelector(`nav a[href="#${entry.target.id}"]`)?.toggleAttribute("aria-current", entry.isIntersecting);
-  }, { rootMargin: "-45% 0px -50% 0px" });
-  for (const section of document.querySelectorAll("main section")) current.observe(section);
+  let waiting = false;
+  addEventListener("scroll", () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      markSection();
+    });
+  }, { passive: true });
+  markSection();
+}
+
+// The section that is being read: the last one that begins above the middle of the window.
+function markSection() {
+  const begun = [...document.querySelectorAll("main > section")].filter((section) => section.getBoundingClientRect().top < innerHeight / 2);
+  const link = begun.length ? document.querySelector(`nav a[href="#${begun[begun.length - 1].id}"]`) : null;
+  for (const other of document.querySelectorAll("nav a[aria-current]")) if (other !== link) other.removeAttribute("aria-current");
+  if (!link || link.hasAttribute("aria-current")) return;
+  link.setAttribute("aria-current", "true");
+  link.parentElement.scrollTo({ left: link.offsetLeft - link.parentElement.offsetLeft - 40 });
 }
 
 let width = innerWidth;

@@ -67,7 +67,7 @@ function showLayers(button) {
   show("depths", Number(depth));
   const steps = allSteps(metric);
   const at = steps.filter((s) => s <= Number(step));
-  Object.assign(panel.state, { metric, by: "connection", relative: false, step: Math.max(0, at.length - 1) });
+  Object.assign(panel.state, { metric, by: "connection", relative: false, fit: true, step: Math.max(0, at.length - 1) });
   panel.state.marked = { metric, connection, source, depth: Number(depth), layers: layers ? layers.split(",").map(Number) : [] };
   layerControls();
   refresh();
