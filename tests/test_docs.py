@@ -71,7 +71,11 @@ def test_a_documented_sweep_is_shipped() -> None:
 README = [c for c in PLANNED if f"python -m run {c}" in CONTINUED.sub("", (ROOT / "README.md").read_text())]
 
 
-@pytest.mark.parametrize("command", [pytest.param(c, marks=() if c in README else pytest.mark.slow) for c in PLANNED])
+# A variant of the default study checks its 40 jobs, which test_sweeps.py does too: one of them is enough.
+LIGHT = [c for c in README if "+sweep=depth" not in c] + ["+sweep=depth optimizer.lr=0.1 study=depth_lr01"]
+
+
+@pytest.mark.parametrize("command", [pytest.param(c, marks=() if c in LIGHT else pytest.mark.slow) for c in PLANNED])
 @pytest.mark.usefixtures("stand_in_images", "documented_files")
 def test_a_documented_command_is_valid(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[RunConf] = []
@@ -151,7 +155,8 @@ def words_of(command: str, results: Callable[[str], None]) -> list[str]:
 
 
 NEEDS_ACCOUNT = ("sync", "dashboard")
-IN_README = [c for c in WITH_WORDS if f"plainres {c}" in (ROOT / "README.md").read_text()]
+HEAVY = ("plan",)  # times real networks; test_plan.py does so on small ones
+IN_README = [c for c in WITH_WORDS if f"plainres {c}" in (ROOT / "README.md").read_text() and not c.startswith(HEAVY)]
 
 
 @pytest.mark.parametrize(
@@ -171,6 +176,7 @@ def test_a_documented_subcommand_runs(
     monkeypatch.setattr(
         build, "paper_figures", lambda tables: [(name, make) for name, make in all_figures(tables) if name in few]
     )
+    monkeypatch.setenv("WANDB_MODE", "disabled")  # sync takes it away; so it comes back after the test
     if command.startswith(NEEDS_ACCOUNT):  # with one, see tests/tracking: here it says in one line what is missing
         with pytest.raises(SystemExit):
             cli.main(words_of(command, results))

@@ -46,7 +46,10 @@ def test_every_job_of_a_sweep_can_be_run(path: Path, tmp_path: Path) -> None:
     assert "plain" in {conf.connection.name for conf in confs}, "every arm needs its partner"
 
 
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda p: p.stem)
+OPENED = [pytest.param(p, marks=() if p.stem in QUICK else pytest.mark.slow, id=p.stem) for p in SWEEPS]
+
+
+@pytest.mark.parametrize("path", OPENED)
 def test_a_sweep_file_opens_with_command_cost_and_expectation(path: Path) -> None:
     first, command, *rest = path.read_text().splitlines()
     assert first == "# @package _global_"

@@ -187,7 +187,7 @@ def test_the_gain_chain_is_drawn_over_the_scalar_chains(tables: dict[str, Figure
     assert texts.count("0.98ⁿ") == texts.count("1ⁿ") == texts.count("1.02ⁿ") == 2, "once in each panel"
 
 
-@pytest.mark.parametrize("study", ["default", "many"])
+@pytest.mark.parametrize("study", ["default", pytest.param("many", marks=pytest.mark.slow)])
 def test_a_band_that_leaves_the_panel_says_so(tables: dict[str, FigureTables], study: str) -> None:
     def says_so(table: pd.DataFrame) -> bool:
         drawn = drawn_of("gain_chain", table)

@@ -68,6 +68,7 @@ def test_ctrl_c_ends_a_sweep_with_one_line(tmp_path: Path, launcher: str) -> Non
     assert statuses <= {Status.INTERRUPTED, Status.PLANNED} and Status.INTERRUPTED in statuses
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_killed_sweep_leaves_nobody_training_and_the_same_command_resumes_it(tmp_path: Path) -> None:
     long = [*TINY, "trainer.steps=1000000", "trainer.eval_every=1000000", "study=long", "connection=plain"]

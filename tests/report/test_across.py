@@ -70,6 +70,7 @@ def test_the_figure_shows_every_run_at_its_rate_and_marks_the_chosen_one(result:
         assert best[chosen] == best.min()
 
 
+@pytest.mark.slow
 def test_settings_stand_side_by_side(folders: tuple[Path, Path]) -> None:
     result = build_report(folders[1])
     assert {"settings", "error_by_learning_rate"} <= set(result.figures)

@@ -98,6 +98,7 @@ def test_toggles_change_what_is_drawn(tab: Tab) -> None:
     assert tab.traces("curves")[0]["y"] != mean["y"]
 
 
+@pytest.mark.slow
 def test_a_run_that_diverged_keeps_its_last_point(tab: Tab) -> None:
     tab.show("curves")
     assert [t for t in tab.traces("curves") if t["mode"] == "markers" and len(t["x"]) == 1]
@@ -116,6 +117,7 @@ def test_the_slider_moves_through_the_steps_and_takes_keys(tab: Tab) -> None:
     assert "block (0 = first)" in layout and "layer (0 = stem)" not in layout
 
 
+@pytest.mark.slow
 def test_heat_maps_share_one_scale(tab: Tab) -> None:
     tab.show("heatmaps")
     assert len(tab.traces("heatmaps")) >= 2
@@ -143,12 +145,14 @@ def test_tables_sort_and_filter(tab: Tab) -> None:
     assert len(visible) == 3 and tab.page.locator("#runs-count").inner_text() == "3 of 18 runs"
 
 
+@pytest.mark.slow
 def test_the_theme_switches(tab: Tab) -> None:
     before = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
     tab.page.locator("#theme").click()
     assert tab.page.evaluate("getComputedStyle(document.body).backgroundColor") != before
 
 
+@pytest.mark.slow
 def test_a_link_opens_its_claim(tab: Tab) -> None:
     link = tab.page.locator('.claims li[data-claim="degradation"] a')
     link.focus()
@@ -158,6 +162,7 @@ def test_a_link_opens_its_claim(tab: Tab) -> None:
     assert details.evaluate("node => node.open")
 
 
+@pytest.mark.slow
 def test_names_stay_text_in_the_browser_too(browser: Any, tmp_path: Path) -> None:
     study = replace(STUDY, connections=("plain", EVIL), depths=(4,), seeds=(0,), starts=(), status={}).write(tmp_path)
     with open_page(browser, write(study)) as tab:
@@ -168,6 +173,7 @@ def test_names_stay_text_in_the_browser_too(browser: Any, tmp_path: Path) -> Non
         assert tab.said == [] and tab.asked == []
 
 
+@pytest.mark.slow
 def test_it_prints(tab: Tab, tmp_path: Path) -> None:
     tab.page.pdf(path=str(tmp_path / "page.pdf"), format="A4")
     assert len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "page.pdf").read_bytes())) > 3

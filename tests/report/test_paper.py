@@ -166,6 +166,7 @@ def test_a_mistake_is_one_line(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_figures")
 def test_a_report_that_is_no_older_than_its_runs_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = FakeStudy(depths=(4, 8), seeds=(0,), steps=60, probes=False).write(tmp_path)

@@ -52,6 +52,7 @@ def test_whole_report_without_the_training_side(tmp_path: Path) -> None:
     assert len(figures) == 3 * 14 and "training_curves.pdf" in figures
 
 
+@pytest.mark.slow
 def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     study = SMALL.write(tmp_path)
     first = build_report(study)
@@ -86,6 +87,7 @@ def test_broken_folders_and_tables_do_not_stop_a_report(tmp_path: Path) -> None:
     assert empty.name in summary and tableless.name in summary
 
 
+@pytest.mark.slow
 def test_settings_have_figures_of_their_own(tmp_path: Path) -> None:
     study = FakeStudy(depths=(4,), seeds=(0,), lrs=(0.03, 0.1), steps=60, probes=False).write(tmp_path)
     result = build_report(study)
