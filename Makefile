@@ -49,7 +49,7 @@ test: install  ## the default test suite (under 5 minutes on 2 cores)
 	$(BIN)/python -m pytest -n auto
 
 test-slow: install  ## what the default suite leaves out: packaging, long fault injection
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n auto
 
 bench: install  ## step times beside a minimal PyTorch loop, as ratios; what tracking costs
 	$(BIN)/python benchmarks/step.py
