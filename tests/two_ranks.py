@@ -20,7 +20,6 @@ from plainres.launch.prepare import prepare
 from plainres.ranks import Ranks
 from plainres.rows import TABLES, read_lines
 from plainres.schema import RunConf
-from plainres.tracking import Tracker
 from plainres.train import Training
 
 
@@ -32,7 +31,7 @@ def in_double(data: Dataset) -> Dataset:
 def training(conf: RunConf, place: str) -> Training:
     study, (spec,) = prepare([replace(conf, results_dir=place)])
     data = load(conf.data) if conf.probe.every else in_double(load(conf.data))
-    return assemble(spec, study.run_folder(spec.name), data, {}, Tracker(), lambda: False)
+    return assemble(spec, study.run_folder(spec.name), data, {}, lambda lengths: None, lambda: False)
 
 
 def rows(trained: Training, table: str) -> list[dict[str, Any]]:
