@@ -89,7 +89,7 @@ def _add(commands: argparse._SubParsersAction, name: str, command: object, text:
     return parser
 
 
-def _add_figures(commands: argparse._SubParsersAction, beside: str) -> None:  # type: ignore[type-arg]
+def _add_figures(commands: argparse._SubParsersAction, beside: str) -> None:  # type: ignore[type-arg]  # as above
     text = "draw a study, or a published one from its CSVs, in the style of a paper: figures, captions, LaTeX tables"
     figures = _add(commands, "figures", _figures, text)
     figures.add_argument("--style", default="report", help="report (in place), he2015, poster, icml or neurips")

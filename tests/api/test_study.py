@@ -117,5 +117,5 @@ def test_reading_needs_no_torch(folder: Path) -> None:
 
 def test_what_is_not_there_is_named() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'laod'; it has Evidence, Study"):
-        plainres.laod  # noqa: B018
+        plainres.laod  # noqa: B018 - the access is what is tested
     assert set(plainres.__all__) <= set(dir(plainres))

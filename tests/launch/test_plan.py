@@ -38,7 +38,7 @@ def second_an_update(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     timed: list[str] = []
 
     def fake(spec: object) -> Speed:
-        timed.append(spec.name)  # type: ignore[attr-defined]
+        timed.append(spec.name)  # type: ignore[attr-defined]  # a RunSpec
         return SECOND
 
     monkeypatch.setattr(module, "measure", fake)

@@ -33,7 +33,7 @@ def check_slurm(settings: SlurmConf) -> None:
     settings.check()
     check_tools()
     try:
-        import submitit  # noqa: F401
+        import submitit  # noqa: F401 - only whether it is there
     except ImportError as error:
         raise UserError("hydra/launcher=slurm: submitit is missing; pip install 'plainres[slurm]'") from error
 
