@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from stub_wandb import online, stub_server
 PLAINRES = [sys.executable, "-m", "run"]
 TINY = ["depth=4", "connection=residual", "model.width=8", "trainer.device=cpu"]
 SHORT = [*TINY, "trainer.steps=60", "trainer.checkpoint_every=10", "study=online"]
-LONG = [*TINY, "trainer.steps=12000", "trainer.eval_every=500", "trainer.checkpoint_every=100", "study=online"]
+LONG = [*TINY, "trainer.steps=4000", "trainer.eval_every=500", "trainer.checkpoint_every=100", "study=online"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("helpers")]
 
@@ -59,10 +60,16 @@ def test_a_run_online_has_all_rows_there(stub, command, tmp_path):
 
 def test_a_run_online_that_was_killed_goes_on_where_the_server_is(stub, command, tmp_path):
     process = subprocess.Popen([*PLAINRES, *LONG], cwd=tmp_path, env=os.environ | online(stub))
-    until = time.monotonic() + 100
-    while not any(run.lines for run in stub.runs.values()):
-        assert process.poll() is None and time.monotonic() < until, "it ended before it was killed"
-        time.sleep(0.02)
+
+    def wait_for(what):
+        until = time.monotonic() + 100
+        while not what():
+            assert process.poll() is None and time.monotonic() < until, "it ended before it was killed"
+            time.sleep(0.01)
+
+    wait_for(lambda: list(tmp_path.glob("results/online/runs/*/checkpoint*")))
+    process.send_signal(signal.SIGSTOP)  # training waits; what was told goes on its way to the server
+    wait_for(lambda: any(run.lines for run in stub.runs.values()))
     process.kill()
     process.wait()
     time.sleep(2)  # wandb-core may still hand over what it has
@@ -70,7 +77,7 @@ def test_a_run_online_that_was_killed_goes_on_where_the_server_is(stub, command,
     assert run.status() is Status.STALE
     sent = stub.runs[run.path.name.rpartition("-")[2]]
     before = [line["_step"] for line in sent.lines]
-    assert sent.exit_code is None and len(before) > 0 and before[-1] < 12000
+    assert sent.exit_code is None and len(before) > 0 and before[-1] < 4000
     assert command(*LONG, **online(stub)).returncode == 0
     check(run, sent)
     assert [line["_step"] for line in sent.lines][: len(before)] == before
