@@ -9,6 +9,7 @@ import pytest
 
 from fake_study import CHANCE, FakeStudy
 from plainres.analysis.load import identity_names, load_study
+from plainres.analysis.settings import setting_order
 from plainres.analysis.tables import load_layers, load_steps
 from plainres.errors import UserError
 from plainres.store import Status
@@ -130,3 +131,10 @@ def test_a_number_beside_null_stays_what_it_is(tmp_path: Path) -> None:
     found["identity"]["data.size"] = 32
     record.write_text(json.dumps(found))
     assert {repr(v) for v in load_study(path).runs["data.size"]} == {"32", "None"}
+
+
+def test_settings_stand_in_order_of_their_numbers():
+    labels = ["steps=1200", "steps=600", "steps=600", "lr=0.03, steps=60", "lr=1e-05", "lr=0.003, steps=600", "all"]
+    assert setting_order(labels) == [
+        "all", "lr=1e-05", "lr=0.003, steps=600", "lr=0.03, steps=60", "steps=600", "steps=1200",
+    ]  # fmt: skip

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -75,6 +76,12 @@ def test_no_study_is_one_line(path: str, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     with pytest.raises(plainres.UserError, match="give a"):
         plainres.load(path)
+
+
+@pytest.mark.parametrize("value", [3, None, ["results/depth"]])
+def test_what_is_no_path_is_one_line(value: Any) -> None:
+    with pytest.raises(plainres.UserError, match=r"^load\(.*\): must be the path of a study's folder"):
+        plainres.load(value)
 
 
 def test_a_published_report_has_its_tables_and_no_rows(study: plainres.Study) -> None:

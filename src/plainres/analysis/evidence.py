@@ -22,7 +22,7 @@ from plainres.analysis.evidence_inside import scales, signal
 from plainres.analysis.evidence_tuning import not_tuning
 from plainres.analysis.pool import Pool
 from plainres.analysis.rules import RULES
-from plainres.analysis.settings import is_built
+from plainres.analysis.settings import is_built, setting_order
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +66,7 @@ def gather(
     claims: list[Claim] = []
     conclusions: list[Conclusion] = []
     arms = runs[~is_built(runs)]
-    all_cells = {str(setting): Cells.of(arms, str(setting)) for setting in sorted(arms["setting"].unique())}
+    all_cells = {setting: Cells.of(arms, setting) for setting in setting_order(arms["setting"])}
     pool = pool or Pool.of(runs)
     for setting, cells in all_cells.items():
         shared = [

@@ -16,6 +16,7 @@ UNDER_STUDY = ("depth", "connection", "start", "seed")
 ONLY_SETTING = "all"
 PLAIN = "plain"
 EXTRAS = tuple(f"connection.{part}" for part in ("gate", "scale", "drop", "zero_init", "recipe"))
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e-?\d+)?)")
 _BUILT = re.compile(r"(.+?)\((?:(.*), )?start=(\d+)(?:, noise=([^,)]+))?\)")
 
 
@@ -53,6 +54,15 @@ def legend_words(label: str) -> str:
     """``plain, built from depth 10``; the label itself for a network that was trained from scratch."""
     built = built_of(label)
     return built.words if built else label
+
+
+def setting_order(labels: Iterable[object]) -> list[str]:
+    """The different labels, with the numbers in them in order of size: steps=600 before steps=1200."""
+
+    def key(label: str) -> list[tuple[float, str]]:
+        return [(float(part), "") if i % 2 else (0.0, part) for i, part in enumerate(_NUMBER.split(label))]
+
+    return sorted(set(map(str, labels)), key=key)
 
 
 def is_built(runs: "pd.DataFrame") -> "pd.Series[bool]":

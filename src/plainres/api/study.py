@@ -1,5 +1,6 @@
 """``plainres.load``: a study on disk as tables. Never imports PyTorch."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ def load(path: "str | Path | Study") -> "Study":
     Raises:
         UserError: there is no study at ``path``.
     """
+    if not isinstance(path, (str, os.PathLike, Study)):
+        raise UserError(f"load({path!r}): must be the path of a study's folder, such as 'results/depth'")
     folder = Path(path.path if isinstance(path, Study) else path).expanduser().absolute()
     if not (folder / STUDY_FILE).exists() and all((folder / name).is_file() for name in PUBLISHED):
         from plainres.api.published import PublishedStudy

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plainres.analysis.settings import arm_order
+from plainres.analysis.settings import arm_order, setting_order
 from plainres.figures.axes import (
     Layout,
     depth_axis,
@@ -92,7 +92,7 @@ def settings(table: "pd.DataFrame", style: "Style") -> "Figure":
         table: ``tables.settings_rows``.
         style: of the figure.
     """
-    names, arms = sorted(table["setting"].unique()), arm_order(table["connection"])
+    names, arms = setting_order(table["setting"]), arm_order(table["connection"])
     styles, positions = arm_styles(arms), depth_positions(sorted(int(d) for d in table["depth"].unique()))
     handles = _handles(styles, diverged=bool((table["n_diverged"] > 0).any()), interval_too=True)
     figure, axes = _row(style, len(names), handles, 1 + max(name.count(", ") for name in names))

@@ -9,6 +9,7 @@ from plainres.analysis.across import by_rate, by_start, by_steps
 from plainres.analysis.cells import Cells
 from plainres.analysis.pool import Pool
 from plainres.analysis.results import usable
+from plainres.analysis.settings import setting_order
 from plainres.figures.canvas import NothingToDraw
 from plainres.figures.save import save
 from plainres.figures.tables import error_against_rows, settings_rows
@@ -24,7 +25,7 @@ ACROSS = ("error_by_learning_rate", "error_by_steps", "near_identity", "settings
 def draw_across(result: "ReportResult", pool: Pool) -> None:
     """The figures that lay settings beside each other; those that there is nothing for are not missed."""
     runs = result.loaded.runs
-    all_cells = {str(key): Cells.of(runs, str(key)) for key in sorted(runs["setting"].unique())}
+    all_cells = {key: Cells.of(runs, key) for key in setting_order(runs["setting"])}
     made: list[tuple[str, str, Callable[[], pd.DataFrame]]] = []
     for name, families, rows in (
         ("error_by_learning_rate", by_rate, partial(error_against_rows, label="learning rate")),

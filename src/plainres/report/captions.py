@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from plainres.analysis.conclusion import where
 from plainres.analysis.curves import DIVERGED, MEAN, UNFINISHED
 from plainres.analysis.profiles import MOMENTS
-from plainres.analysis.settings import arm_order, legend_words
+from plainres.analysis.settings import arm_order, legend_words, setting_order
 from plainres.figures.gain_chain import END_RULE, SCALARS
 from plainres.figures.heatmaps import CLIP
 from plainres.report.across import slug
@@ -61,7 +61,7 @@ def caption(kind: str, setting: str, table: "pd.DataFrame", runs: "pd.DataFrame"
     if len(own) and own["setting"].nunique() == 1:
         parts.append(f"Setting: {where(own)}.")
     elif len(own):
-        parts.append(f"Settings: {', '.join(sorted(map(str, own['setting'].unique())))}; first of them: {where(own)}.")
+        parts.append(f"Settings: {', '.join(setting_order(own['setting']))}; first of them: {where(own)}.")
     return " ".join(parts)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from plainres.analysis.settings import ONLY_SETTING, arm_order
+from plainres.analysis.settings import ONLY_SETTING, arm_order, setting_order
 from plainres.analysis.stats import Flag
 from plainres.errors import UserError
 from plainres.report.build import writable
@@ -54,7 +54,7 @@ def print_comparison(page: Path, results: Sequence[ReportResult]) -> None:
 
     title = "Final training error %, mean with 95 % interval"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    columns = [(result, setting) for result in results for setting in result.verdict.table["setting"].unique()]
+    columns = [(result, setting) for result in results for setting in setting_order(result.verdict.table["setting"])]
     for name in ("depth", "connection"):
         table.add_column(name, no_wrap=True)
     for result, setting in columns:

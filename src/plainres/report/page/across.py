@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from plainres.analysis.across import by_rate, by_start, by_steps
 from plainres.analysis.cells import Cells
+from plainres.analysis.settings import setting_order
 from plainres.report.page.looks import looks
 from plainres.report.page.numbers import columns
 
@@ -20,7 +21,7 @@ STARTS = ["connection", "depth", "seed", "early", "end", "diverged", "lr"]
 def across(result: "ReportResult") -> Iterator[dict[str, Any]]:
     """Error against learning rate and against steps, and the ablation of initial scales, where there are such runs."""
     runs, pool = result.loaded.runs, result.pool
-    cells = {str(key): Cells.of(runs, str(key)) for key in sorted(runs["setting"].unique())}
+    cells = {key: Cells.of(runs, key) for key in setting_order(runs["setting"])}
     for kind, families in (("learning rate", by_rate), ("steps", by_steps)):
         for setting, table in families(cells, pool):
             varied = table.groupby("depth")["x"].transform("nunique") > 1  # one value alone says nothing here
