@@ -4,6 +4,7 @@ Only describe, plan, lesion and shattering import torch, only sync and dashboard
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -108,7 +109,7 @@ def _report(arguments: argparse.Namespace) -> None:
     from plainres.report.build import build_report
     from plainres.report.terminal import print_report
 
-    print_report(build_report(arguments.study, _say, arguments.beside))
+    print_report(build_report(arguments.study, _say, arguments.beside, os.cpu_count() or 1))
 
 
 def _compare(arguments: argparse.Namespace) -> None:

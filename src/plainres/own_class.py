@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -38,3 +39,8 @@ def words_of(error: BaseException) -> str:
     """Kind and first line of an error of code that is not ours."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def import_path() -> dict[str, str]:
+    """The environment variable with which a process of ours finds the modules that this one finds."""
+    return {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}

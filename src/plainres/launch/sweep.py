@@ -1,6 +1,7 @@
 """A sweep from its first line to its end report."""
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -101,7 +102,7 @@ class Sweep:
         self.console.print(Text(f"plainres: runs ended after {took:.1f} s, writing the report"), soft_wrap=True)
         well = True
         try:
-            print_report(build_report(self.study.path, echo=self._say), self.console)
+            print_report(build_report(self.study.path, self._say, processes=os.cpu_count() or 1), self.console)
             reporter.start()
         except UserError as error:
             well = False

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from plainres.analysis.across import by_rate, by_start, by_steps
 from plainres.analysis.cells import Cells
-from plainres.analysis.pool import Pool
 from plainres.analysis.results import usable
 from plainres.analysis.settings import setting_order
 from plainres.figures.canvas import NothingToDraw
-from plainres.figures.save import save
+from plainres.figures.drawing import Drawing
 from plainres.figures.tables import error_against_rows, settings_rows
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 ACROSS = ("error_by_learning_rate", "error_by_steps", "near_identity", "settings")
 
 
-def draw_across(result: "ReportResult", pool: Pool) -> None:
+def draw_across(result: "ReportResult", drawing: Drawing) -> None:
     """The figures that lay settings beside each other; those that there is nothing for are not missed."""
     runs = result.loaded.runs
     all_cells = {key: Cells.of(runs, key) for key in setting_order(runs["setting"])}
@@ -32,18 +31,33 @@ def draw_across(result: "ReportResult", pool: Pool) -> None:
         ("error_by_steps", by_steps, partial(error_against_rows, label="steps")),
         ("near_identity", by_start, lambda table: table.sort_values(["connection", "seed"])),
     ):
-        found = list(families(all_cells, pool))
+        found = list(families(all_cells, result.pool))
         for setting, table in found:
             suffix = "" if len(found) == 1 else f"-{slug(setting)}"
             made.append((name, f"{name}{suffix}", partial(rows, table)))
     if len(all_cells) > 1:
         made.append(("settings", "settings", lambda: settings_rows(result.verdict.table, usable(runs))))
     for kind, name, make in made:
-        try:
-            save(kind, make(), result.folder / "figures", name)
+        draw_figure(drawing, result, kind, make, name)
+
+
+def draw_figure(
+    drawing: Drawing, result: "ReportResult", kind: str, make: "Callable[[], pd.DataFrame]", name: str
+) -> None:
+    """Draw one figure into the report; it is named in the result, or why there is nothing to draw."""
+
+    def done(nothing: str) -> None:
+        if nothing:
+            result.skipped.append((name, nothing))
+        else:
             result.figures.append(name)
-        except NothingToDraw as nothing:
-            result.skipped.append((name, str(nothing)))
+
+    try:
+        table = make()
+    except NothingToDraw as nothing:
+        result.skipped.append((name, str(nothing)))
+        return
+    drawing.save(kind, table, result.folder / "figures", name, done)
 
 
 def slug(setting: str) -> str:

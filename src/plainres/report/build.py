@@ -21,16 +21,17 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from plainres.analysis.load import identity_names
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.errors import UserError
-from plainres.figures.canvas import NothingToDraw
 from plainres.figures.construction import NAME as CONSTRUCTION
+from plainres.figures.drawing import Drawing
 from plainres.figures.paper import FIGURES, FigureTables, paper_figures
-from plainres.figures.save import csv_bytes, save
-from plainres.report.across import ACROSS, draw_across, slug
+from plainres.figures.save import csv_bytes
+from plainres.report.across import ACROSS, draw_across, draw_figure, slug
 from plainres.report.construction import write_construction
 from plainres.report.diagnosis import write_diagnosis
 from plainres.report.evidence import evidence_document
@@ -41,31 +42,35 @@ from plainres.report.summary import summary_text
 from plainres.store import Study, write_atomic, write_json
 
 
-def build_report(path: str | Path, echo: Echo = lambda line: None, beside: Sequence[str | Path] = ()) -> ReportResult:
+def build_report(
+    path: str | Path, echo: Echo = lambda line: None, beside: Sequence[str | Path] = (), processes: int = 0
+) -> ReportResult:
     """Write ``<study>/report/`` anew.
 
     Args:
         path: the study's folder.
         beside: folders of other studies, whose runs test claims about this one.
         echo: called with a line for each thing that a user should know while it runs.
+        processes: how many draw figures beside this one; with fewer than 2 they are drawn here. The bytes are the same.
 
     Raises:
         UserError: ``path`` is no study, or the report cannot be written (folder, disk).
     """
     start = time.perf_counter()
     folder = Study.open(path).report_dir
-    with writable(folder):
-        result = examine(path, echo, beside, _draw)
+    with writable(folder), Drawing(processes) as drawing:
+        result = examine(path, echo, beside, partial(_draw, drawing))
         folder.mkdir(parents=True, exist_ok=True)
         _write_tables(result)
-        draw_across(result, result.pool)
-        write_construction(result)
-        _remove_stale(result)
+        draw_across(result, drawing)
+        write_construction(result, drawing)
         write_json(folder / "evidence.json", evidence_document(result))
         write_atomic(folder / "evidence.md", evidence_text(result).encode())
         write_diagnosis(result)
-        write_atomic(folder / "summary.md", summary_text(result).encode())
         write_atomic(folder / "index.html", report_page([result], folder).encode())
+        drawing.finish()
+        _remove_stale(result)
+        write_atomic(folder / "summary.md", summary_text(result).encode())
     for line in result.problems:
         echo(f"left out: {line}")
     result.seconds = time.perf_counter() - start
@@ -97,15 +102,11 @@ def _cell_text(value: object) -> object:
     return json.dumps(value) if isinstance(value, list | float) else value
 
 
-def _draw(result: ReportResult, setting: str, tables: FigureTables) -> None:
+def _draw(drawing: Drawing, result: ReportResult, setting: str, tables: FigureTables) -> None:
     """Every figure of one setting; with several settings each has its name in the file names."""
     suffix = "" if setting == ONLY_SETTING else f"-{slug(setting)}"
     for name, make in paper_figures(tables):
-        try:
-            save(name, make(), result.folder / "figures", f"{name}{suffix}")
-            result.figures.append(f"{name}{suffix}")
-        except NothingToDraw as nothing:
-            result.skipped.append((f"{name}{suffix}", str(nothing)))
+        draw_figure(drawing, result, name, make, f"{name}{suffix}")
 
 
 def _remove_stale(result: ReportResult) -> None:

@@ -5,16 +5,17 @@ from typing import TYPE_CHECKING
 from plainres.analysis.construction import construction_curves, construction_table
 from plainres.analysis.curves import curves
 from plainres.analysis.settings import is_built
-from plainres.figures.canvas import NothingToDraw
 from plainres.figures.construction import NAME
-from plainres.figures.save import csv_bytes, save
+from plainres.figures.drawing import Drawing
+from plainres.figures.save import csv_bytes
+from plainres.report.across import draw_figure
 from plainres.store import write_atomic
 
 if TYPE_CHECKING:
     from plainres.report.examine import ReportResult
 
 
-def write_construction(result: "ReportResult") -> None:
+def write_construction(result: "ReportResult", drawing: Drawing) -> None:
     """Write the table and the figure over all settings, which are read side by side."""
     import pandas as pd
 
@@ -28,8 +29,4 @@ def write_construction(result: "ReportResult") -> None:
         for setting, part in runs.groupby("setting")
         if is_built(part).any()
     ]
-    try:
-        save(NAME, pd.concat(found, ignore_index=True), result.folder / "figures", NAME)
-        result.figures.append(NAME)
-    except NothingToDraw as nothing:
-        result.skipped.append((NAME, str(nothing)))
+    draw_figure(drawing, result, NAME, lambda: pd.concat(found, ignore_index=True), NAME)

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from plainres.options import TrackerName
+from plainres.own_class import import_path
 from plainres.schema import TrackerConf
 from plainres.tracking.sink import PENDING, mark_path, sink_names
 
@@ -33,14 +34,13 @@ class Helper:
             OSError: no further process can be started.
         """
         quiet = {"WANDB_ERROR_REPORTING": "false"}  # unless the user wants it: offline, nothing is to be contacted
-        paths = [p or str(Path.cwd()) for p in sys.path]
         environment = {k: v for k, v in os.environ.items() if k != "WANDB_SERVICE"}  # of a wandb of ours
         self._process = subprocess.Popen(
             [sys.executable, "-m", "plainres.tracking.helper", name],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=quiet | environment | {"PYTHONPATH": os.pathsep.join(paths)},
+            env=quiet | environment | import_path(),
             start_new_session=True,  # Ctrl-C is for us: the helper still has to write how the run ended
         )
         self._process.returncode = 0  # it ends by itself, and nobody waits for it
