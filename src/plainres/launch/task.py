@@ -11,10 +11,12 @@ from typing import Any
 
 from submitit.helpers import DelayedSubmission
 
-from plainres.job import execute
+from plainres.job import Outcome, execute
 from plainres.launch.stopping import stop_on_signals
 from plainres.pair import RunSpec
 from plainres.store import Status, Study
+from plainres.tracking.client import await_sinks
+from plainres.tracking.sink import sink_names
 
 REQUEUING = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -36,6 +38,7 @@ class RunTask:
             outcome = execute(spec, study, asked)
         how = f": {outcome.message}" if outcome.message else ""
         print(f"plainres: {outcome.status.value} after {outcome.seconds:.1f} s{how}", flush=True)
+        _await_sinks(spec, study, outcome)
         if outcome.status is not Status.INTERRUPTED:
             return str(outcome.status)
         if asked.received & set(REQUEUING):
@@ -46,6 +49,15 @@ class RunTask:
     def checkpoint(self, spec: RunSpec, study: Study) -> DelayedSubmission:
         """submitit asks what to do when the task runs again: the same, from the checkpoint in the run's folder."""
         return DelayedSubmission(self, spec, study)
+
+
+def _await_sinks(spec: RunSpec, study: Study, outcome: Outcome) -> None:
+    """With a task SLURM ends whatever it has started: its sinks' helpers have to be done before."""
+    if outcome.skipped:
+        return
+    folders = [study.run_folder(spec.name).path]
+    for line in await_sinks(study.path, folders, sink_names(spec.conf.tracker)):
+        print(f"plainres: {line}", flush=True)
 
 
 def _requeue() -> None:
