@@ -68,6 +68,7 @@ def row(
     unit: str,
     at_least: float | None = None,
     at_most: float | None = None,
+    between: tuple[float, float] | None = None,
     note: str = "",
 ) -> Row:
     """The median of ``values`` beside its target."""
@@ -77,6 +78,9 @@ def row(
         return Row(name, value, unit, spread, f"≥ {at_least:g} {unit}".strip(), value >= at_least, note)
     if at_most is not None:
         return Row(name, value, unit, spread, f"≤ {at_most:g} {unit}".strip(), value <= at_most, note)
+    if between is not None:
+        low, high = between
+        return Row(name, value, unit, spread, f"{low:g} to {high:g} {unit}".strip(), low <= value <= high, note)
     return Row(name, value, unit, spread, note=note)
 
 

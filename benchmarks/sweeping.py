@@ -6,9 +6,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from measure import Row, Setup, row
+
+from plainres.job import execute
+from plainres.launch.prepare import prepare
+from plainres.launch.timing import measure
+from plainres.options import Shortcut, TrackerName
+from plainres.schema import ConnectionConf, RunConf, TrackerConf
 
 SEEDS = 5  # of the default study
 
@@ -29,6 +36,23 @@ def rows(setup: Setup, results: Path) -> Iterator[Row]:
         "x", at_least=2.5, note=f"{together:.0f} s against {alone:.0f} s{words}",
     )  # fmt: skip
     yield _start_up(setup)
+    yield from _plan(setup, results)
+
+
+def _plan(setup: Setup, results: Path) -> Iterator[Row]:
+    """What `plainres plan` estimates for the kinds of the default study, beside what their runs then take here."""
+    ratios = []
+    for depth in (10, 20, 50, 100):
+        for connection in (ConnectionConf(), ConnectionConf("residual", Shortcut.identity)):
+            conf = RunConf(depth=depth, connection=connection, study="plan", results_dir=str(results))
+            conf.trainer = replace(conf.trainer, steps=setup.steps(600), device=setup.device)
+            conf.tracker = TrackerConf(TrackerName.none)
+            study, (spec,) = prepare([conf])
+            estimate = measure(spec).of_run(spec)
+            took = execute(spec, study, lambda: False).seconds
+            ratios.append(estimate / took)
+    note = "8 kinds of run, one after the other"
+    yield row("plainres plan: estimated / taken seconds of a run", ratios, "x", between=(0.75, 1.25), note=note)
 
 
 def _seconds(overrides: Sequence[str]) -> float:

@@ -58,25 +58,22 @@ def test_an_install_runs_from_an_empty_folder(kind: str, built: dict[str, Path],
     assert "runs: 2 complete" in call(bin_ / "python", "-m", "run", *TINY, cwd=empty)
     assert "runs: 2 complete" in call(bin_ / "plainres-run", *TINY, "study=script", cwd=empty)
     assert "2 complete" in call(bin_ / "plainres", "status", "results/script", cwd=empty)
+    if kind == "wheel":
+        check_a_users_branch(bin_, tmp_path / "mine")
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_users_branch_runs_from_a_folder_with_nothing_else(built: dict[str, Path], tmp_path: Path) -> None:
-    bin_ = install("wheel", built, tmp_path)
-    folder = tmp_path / "mine"
+def check_a_users_branch(bin_: Path, folder: Path) -> None:
+    """It runs from a folder with nothing else, where a console script does not look by itself."""
     folder.mkdir()
     shutil.copy(ROOT / "experiments" / "own-branch-glu" / "my_branches.py", folder)
     branch = ["model.branch=my_branches:GatedLinear", "probe.own=[my_branches:TrunkMean]", "hydra.launcher.jobs=1"]
-    for start in ([bin_ / "python", "-m", "run"], [bin_ / "plainres-run"]):
-        study = f"by_{Path(start[-1]).name}"
-        assert "runs: 2 complete" in call(*start, *TINY, *branch, f"study={study}", cwd=folder)
-        report = folder / "results" / study / "report"
-        rows = csv.DictReader((report / "degradation.csv").read_text().splitlines())
-        assert [(row["connection"], row["gap_n"]) for row in rows] == [("plain", "0"), ("residual", "1")]
-        assert (report / "summary.md").stat().st_size > 0
-        (pair,) = csv.DictReader((report / "audit.csv").read_text().splitlines())
-        assert pair["clean"] == "True"
+    assert "runs: 2 complete" in call(bin_ / "plainres-run", *TINY, *branch, "study=mine", cwd=folder)
+    report = folder / "results" / "mine" / "report"
+    rows = csv.DictReader((report / "degradation.csv").read_text().splitlines())
+    assert [(row["connection"], row["gap_n"]) for row in rows] == [("plain", "0"), ("residual", "1")]
+    assert (report / "summary.md").stat().st_size > 0
+    (pair,) = csv.DictReader((report / "audit.csv").read_text().splitlines())
+    assert pair["clean"] == "True"
     wrong = [bin_ / "plainres-run", "model.branch=my_branches:Gated"]
     refused = subprocess.run([str(c) for c in wrong], cwd=folder, capture_output=True, text=True, timeout=300)
     assert refused.returncode == 1 and refused.stderr.count("\n") == 1 and "it has GatedLinear" in refused.stderr
