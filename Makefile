@@ -51,9 +51,8 @@ test: install  ## the default test suite (under 5 minutes on 2 cores)
 test-slow: install  ## what the default suite leaves out: packaging, long fault injection
 	$(BIN)/python -m pytest -m slow -n auto
 
-bench: install  ## step times beside a minimal PyTorch loop, as ratios; what tracking costs
-	$(BIN)/python benchmarks/step.py
-	$(BIN)/python benchmarks/tracking.py
+bench: install  ## speed beside what one would write by hand, as ratios with targets (8 minutes)
+	$(BIN)/python benchmarks/bench.py
 
 clean:  ## delete caches and builds; never results
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

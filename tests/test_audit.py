@@ -62,6 +62,7 @@ def test_one_relu_less_is_caught(arms):
     assert set(found) == {"operations"} and "relu(float32[16, 6]) in the partner" in found["operations"]
 
 
+@pytest.mark.slow
 def test_what_differs_is_said_in_words_and_not_in_torchs(make_preset, images):
     """No name of a torch overload or of our classes reaches a reader, in any preset or family."""
     seen = set()

@@ -179,6 +179,7 @@ def test_a_documented_subcommand_runs(
     monkeypatch.setattr(
         build, "paper_figures", lambda tables: [(name, make) for name, make in all_figures(tables) if name in few]
     )
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # figures are drawn here, where the libraries are imported
     monkeypatch.setenv("WANDB_MODE", "disabled")  # sync takes it away; so it comes back after the test
     if command.startswith(NEEDS_ACCOUNT):  # with one, see tests/tracking: here it says in one line what is missing
         with pytest.raises(SystemExit):

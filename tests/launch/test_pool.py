@@ -78,7 +78,8 @@ def test_a_killed_worker_costs_only_its_own_job(tiny: Make) -> None:
     assert folder.status() is Status.FAILED and not folder.read_progress()
 
 
-@pytest.mark.parametrize(("fail_fast", "started"), [(False, 3), pytest.param(True, 1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("fail_fast", "started"), [(False, 3), (True, 1)])
 def test_a_failed_run_stops_the_others_only_when_asked(tiny: Make, fail_fast: bool, started: int) -> None:
     confs = [tiny(depth=8), tiny(depth=6), tiny(depth=4)]  # the longest runs first
     for conf in confs:
@@ -92,6 +93,7 @@ def test_a_failed_run_stops_the_others_only_when_asked(tiny: Make, fail_fast: bo
     assert "IsADirectoryError" in sweep.study.run_folder(failed.name).traceback.read_text()
 
 
+@pytest.mark.slow  # of a command: launch/test_launchers.py
 def test_interrupt_checkpoints_and_the_same_command_goes_on(tiny: Make) -> None:
     long = tiny("plain", steps=10**6, eval_every=10**6, checkpoint_every=10**6)
     sweep = Sweep.prepare([long, tiny("residual")])

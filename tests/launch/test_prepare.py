@@ -99,7 +99,7 @@ def test_settings_line_names_a_connections_part_only_where_it_varies(tiny: Make)
 def test_a_report_that_cannot_be_written_ends_with_one_line_and_exit_1(
     tiny: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(path: Path, echo: object) -> None:
+    def full(path: Path, echo: object, processes: int) -> None:
         raise UserError(f"{path}/report: cannot write the report (No space left on device); make room")
 
     monkeypatch.setattr("plainres.report.build.build_report", full)

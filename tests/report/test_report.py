@@ -96,6 +96,7 @@ def test_settings_have_figures_of_their_own(tmp_path: Path) -> None:
     assert slug("a/b=1, c=[2, 3]") == "a_b=1_c=_2_3"
 
 
+@pytest.mark.slow
 def test_stale_figures_go_and_the_users_files_stay(tmp_path: Path) -> None:
     study = SMALL.write(tmp_path)
     figures = study / "report" / "figures"

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 def test_a_requeued_run_is_one_whole_offline_run(tmp_path, make_conf, read_back, monkeypatch):
     tracker = TrackerConf(TrackerName.wandb, TrackerMode.offline)
     conf = replace(make_conf("residual"), tracker=tracker, study="cluster", results_dir=str(tmp_path / "results"))
-    conf.trainer = replace(conf.trainer, steps=4000, eval_every=500, checkpoint_every=200)
+    conf.trainer = replace(conf.trainer, steps=2000, eval_every=500, checkpoint_every=200)
     sweep = Sweep.prepare([conf, replace(conf, seed=1)])
     executor, jobs = submitit.LocalExecutor(sweep.study.path / "slurm"), []
     monkeypatch.setattr(executor, "map_array", lambda *a: jobs.extend(map_array(*a)) or jobs)
