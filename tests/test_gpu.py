@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from plainres.job import execute
 from plainres.launch.prepare import prepare
-from plainres.options import Shortcut
+from plainres.options import Precision, Shortcut
 from plainres.rows import read_table
 from plainres.schema import ConnectionConf, ModelConf, OptimizerConf, RunConf, ScheduleConf, TrainerConf
 from plainres.store import RunFolder, Status
@@ -16,14 +17,14 @@ from plainres.store import RunFolder, Status
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
 
 
-def train(tmp_path: Path, device: str, lr: float = 0.03) -> RunFolder:
+def train(tmp_path: Path, device: str, lr: float = 0.03, **trainer: Any) -> RunFolder:
     conf = RunConf(
         depth=8,
         connection=ConnectionConf("residual", Shortcut.identity),
         model=ModelConf(width=16),
         optimizer=OptimizerConf(lr=lr),
         schedule=ScheduleConf(warmup_steps=2),
-        trainer=replace(TrainerConf(), steps=20, eval_every=5, device=device),
+        trainer=replace(TrainerConf(), steps=20, eval_every=5, device=device, **trainer),
         study=device,
         results_dir=str(tmp_path),
     )
@@ -56,3 +57,24 @@ def test_divergence_is_seen_by_the_devices_flag(tmp_path: Path) -> None:
 def test_two_gpu_runs_have_the_same_bits(tmp_path: Path) -> None:
     one, other = (train(tmp_path / name, "cuda") for name in "ab")
     assert (one.path / "steps.parquet").read_bytes() == (other.path / "steps.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("precision", [Precision.tf32, Precision.bf16, Precision.fp16])
+def test_other_precisions_train_what_float32_trains(tmp_path: Path, precision: Precision) -> None:
+    exact, other = (train(tmp_path / str(p), "cuda", precision=p) for p in (Precision.float32, precision))
+    mine, theirs = other.read(), exact.read()
+    assert mine["run_id"] != theirs["run_id"] and mine["environment"]["precision"] == str(precision)
+    assert abs(mine["final"]["train_loss"] - theirs["final"]["train_loss"]) < 0.1
+    layout = mine["layout"]
+    rows, expected = (read_table(f, "layers", layout).to_pandas() for f in (other, exact))
+    first = (expected["step"] == 0) & (expected["metric"] == "output_norm")
+    torch.testing.assert_close(
+        torch.tensor(rows["value"][first].to_numpy(copy=True)),
+        torch.tensor(expected["value"][first].to_numpy(copy=True)),
+        rtol=0.05, atol=0.0,
+    )  # fmt: skip
+
+
+def test_divergence_of_a_float16_run_is_one_that_no_scale_helps(tmp_path: Path) -> None:
+    record = train(tmp_path, "cuda", lr=1e30, precision=Precision.fp16).read()
+    assert record["status"] == "diverged" and record["diverged"]["step"] <= 3

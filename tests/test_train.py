@@ -306,7 +306,7 @@ def test_order_inside_a_probed_step(monkeypatch, assemble, make_conf):
 
     record(parts.flat, "zero_grad")
     record(parts.network, "forward")
-    record(train.F, "cross_entropy")
+    record(F, "cross_entropy")
     record(parts.optimizer, "step")
     for name in ("arm", "after_backward", "before_update", "after_update", "row"):
         record(parts.probe, name)
@@ -315,7 +315,7 @@ def test_order_inside_a_probed_step(monkeypatch, assemble, make_conf):
     assert training.update(3) is None
     norms = dict(calls)
     assert [name for name, _ in calls] == [
-        "arm", "zero_grad", "forward", "cross_entropy", "backward", "after_backward", "before_update", "step",
+        "zero_grad", "arm", "forward", "cross_entropy", "backward", "after_backward", "before_update", "step",
         "after_update", "row",
     ]  # fmt: skip
     assert norms["forward"] == 0.0

@@ -9,6 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from plainres.options import Precision
+
 PACKAGE = Path(__file__).parent
 LIBRARIES = ("torch", "numpy", "pandas", "scipy", "scikit-learn", "hydra-core")
 
@@ -71,7 +73,7 @@ def _cpu_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def describe(device: str, threads: int) -> dict[str, Any]:
+def describe(device: str, threads: int, precision: Precision = Precision.float32) -> dict[str, Any]:
     """The environment that run.json keeps."""
     kind = device.partition(":")[0]
     return commit_state() | {
@@ -82,7 +84,7 @@ def describe(device: str, threads: int) -> dict[str, Any]:
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),
         "threads": threads,
-        "precision": "float32",
+        "precision": str(precision),
         "platform": platform.platform(),
     }
 

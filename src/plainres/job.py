@@ -123,12 +123,12 @@ def out_of_memory(error: Exception) -> bool:
 def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable[[], bool], tracker: Tracker) -> Status:
     conf, device = spec.conf, spec.device
     began = time.perf_counter()
-    set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device)
+    set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device, conf.trainer.precision)
     no_peak = memory.reset_peak(device)
     data = load(conf.data)
     if with_code(conf) != conf:
         raise UserError("the file of your branch or shortcut has changed since this run was checked; start again")
-    found = environment.describe(device, conf.trainer.threads)
+    found = environment.describe(device, conf.trainer.threads, conf.trainer.precision)
     record = _begin(spec, study, folder, data)
     _check_mates(spec, study, folder, found)
     source, waited = _source(spec, study, folder, should_stop)

@@ -30,6 +30,7 @@ from plainres.options import (
     Norm,
     OptimizerName,
     Placement,
+    Precision,
     Recipe,
     Residence,
     Scale,
@@ -213,7 +214,11 @@ class ScheduleConf:
 @dataclass
 class TrainerConf:
     """Budget, hardware and cadences. ``device`` enters the identity as its kind (cpu, cuda), not its index; ``devices``
-    is how many of them share a batch, as torchrun says."""
+    is how many of them share a batch, as torchrun says.
+
+    Attributes:
+        precision: see Precision; of updates and evaluations, see docs/speed.md.
+    """
 
     steps: int = _identity(600)
     batch: int = _identity(128)
@@ -221,6 +226,7 @@ class TrainerConf:
     devices: int = _identity(1)
     device: str = _identity("auto")
     deterministic: bool = _identity(True)
+    precision: Precision = _identity(Precision.float32)
     eval_every: int = _record(75)
     eval_early: bool = _record(True)
     batchstats_every: int = _record(150)

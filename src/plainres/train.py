@@ -9,12 +9,10 @@ import math
 import os
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from plainres import checkpoint
 from plainres.checkpoint import Position
@@ -26,13 +24,14 @@ from plainres.divergence import DeferredGuard, Divergence, ImmediateGuard, first
 from plainres.errors import Interrupted
 from plainres.evaluate import error_with_batch_statistics, evaluate
 from plainres.flat import FlatParameters
-from plainres.models.layer import BatchNorm
 from plainres.models.networks import Network
 from plainres.optim import learning_rate, set_learning_rate
 from plainres.pair import RunSpec
+from plainres.precision import computing
 from plainres.probes.probe import Probe
-from plainres.ranks import Ranks, ranks, synced
+from plainres.ranks import Ranks, ranks
 from plainres.rows import RowWriter
+from plainres.step import Passes
 from plainres.store import RunFolder
 
 
@@ -77,8 +76,10 @@ class Training:
         self._checkpoint_every = conf.trainer.checkpoint_every
         self._clip = conf.optimizer.clip_norm or math.inf
         self._ranks = ranks()
-        self._norms = [m for m in parts.network.modules() if isinstance(m, BatchNorm)]
         device = parts.spec.device
+        self.passes = Passes(parts.network, parts.flat, conf.trainer.precision, device)
+        if self.passes.scale is not None and position.loss_scale is not None:
+            self.passes.scale.restore(position.loss_scale)
         self._wrong = torch.tensor(position.running["wrong"], dtype=torch.float64, device=device)
         self._loss = torch.tensor(position.running["loss"], dtype=torch.float64, device=device)
         self._clock = Clock(position.seconds)
@@ -130,23 +131,9 @@ class Training:
         shared = None if probing else self._ranks
         x, y = self._batch(step, shared)
         parts.network.begin_step(conf.seed, step)
-        if probing:
-            parts.probe.arm(len(y))
-        parts.flat.zero_grad()
-        with synced(self._norms) if shared else nullcontext():
-            logits = parts.network(x)
-        loss = F.cross_entropy(logits, y)
-        if shared:
-            loss = loss / shared.size  # of the mean over the global batch
-        loss.backward()
-        wrong = (logits.detach().argmax(1) != y).sum()
-        if shared:
-            loss = loss.detach()
-            shared.add_up(parts.flat.grad, loss, wrong)
-        if probing:
-            parts.probe.after_backward()
-        total = torch.linalg.vector_norm(parts.flat.grad)
-        if (bad := parts.guard.check(step, loss, total)) is not None:
+        passed = self.passes(x, y, parts.probe if probing else None, shared)
+        total = passed.grad_norm
+        if (bad := parts.guard.check(step, passed.loss, total)) is not None:
             return bad
         clip_coef = torch.clamp(self._clip / (total + 1e-6), max=1.0) if self._clip < math.inf else None
         if clip_coef is not None:
@@ -159,11 +146,11 @@ class Training:
         if probing:
             parts.probe.after_update()
             self._write_readings(step, lr, total, clip_coef)
-        self._wrong += wrong
-        self._loss += loss.detach() * parts.batches.batch
+        self._wrong += passed.wrong
+        self._loss += passed.loss * parts.batches.batch
         self.position.running["examples"] += parts.batches.batch
         self._clock.step(time.perf_counter() - began, probing)
-        self._report_progress(step, loss)
+        self._report_progress(passed.loss)
         return None
 
     def _batch(self, step: int, shared: Ranks | None = None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -180,14 +167,17 @@ class Training:
             return
         coef = 1.0 if clip_coef is None else clip_coef.item()
         values = {"lr": lr, "grad_norm_total": total.item(), "clip_coef": coef}
+        if self.passes.scale is not None:
+            values["loss_scale"] = self.passes.scale.value
         self.parts.writer.write("steps", {"step": step, "kind": "update", "values": values})
         self.parts.writer.write("layers", self.parts.probe.row(step))
 
     def _evaluate(self, step: int) -> None:
         """Write the evaluation that stands under ``step`` updates, and start the running sums anew."""
         parts, running = self.parts, self.position.running
-        with self._clock.measure("evaluation"):
-            parts.network.begin_step(parts.spec.conf.seed, step)  # a rising α, also right after a resume
+        conf = parts.spec.conf
+        with self._clock.measure("evaluation"), computing(conf.trainer.precision, parts.spec.device):
+            parts.network.begin_step(conf.seed, step)  # a rising α, also right after a resume
             values: dict[str, float] = evaluate(parts.network, parts.data)
             if step in parts.plan.batchstats:
                 train, batch = parts.data.train, parts.batches.batch
@@ -211,12 +201,14 @@ class Training:
     def _name(self, step: int) -> Divergence:
         x, y = self._batch(step)
         self.parts.network.begin_step(self.parts.spec.conf.seed, step)  # a GPU notices some steps later
-        return name_first_non_finite(self.parts.network, self.parts.flat, x, y, step)
+        with computing(self.parts.spec.conf.trainer.precision, self.parts.spec.device):
+            return name_first_non_finite(self.parts.network, self.parts.flat, x, y, step)
 
     def _save(self) -> None:
         parts, position = self.parts, self.position
         with self._clock.measure("store"):
             position.running |= {"wrong": self._wrong.item(), "loss": self._loss.item()}
+            position.loss_scale = None if self.passes.scale is None else self.passes.scale.state()
             lengths = position.lengths = parts.writer.sync()
             position.seconds = self._clock.seconds()
             checkpoint.save(parts.folder.checkpoint, parts.network, parts.flat, parts.optimizer, position, parts.place)
@@ -235,7 +227,7 @@ class Training:
         self.parts.writer.close()
         return self._clock.seconds()
 
-    def _report_progress(self, step: int, loss: torch.Tensor) -> None:
+    def _report_progress(self, loss: torch.Tensor) -> None:
         if time.monotonic() - self._last_progress > PROGRESS_SECONDS:
             self._last_loss = loss.item()
             self._progress()

@@ -3,7 +3,8 @@
 Shape suffixes: N examples, T tokens, D features, C channels, H height, W width.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,21 @@ class BatchNorm(_BatchNorm):
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(var * (count / (count - 1)), self.momentum)
         return centred * (torch.rsqrt(var + self.eps) * self.weight).view(shape) + self.bias.view(shape)
+
+
+@contextmanager
+def kept_statistics(module: nn.Module) -> Iterator[None]:
+    """Within, batch norms (also a user's) move copies of their running statistics: for a pass made again."""
+    norms = [m for m in module.modules() if isinstance(m, _BatchNorm)]
+    kept = [dict(norm._buffers) for norm in norms]
+    for norm in norms:
+        # The copies take the place of the buffers: what autograd has saved of these must not be written to.
+        norm._buffers.update({name: None if b is None else b.clone() for name, b in norm._buffers.items()})
+    try:
+        yield
+    finally:
+        for norm, buffers in zip(norms, kept, strict=True):
+            norm._buffers.update(buffers)
 
 
 class ChannelLayerNorm(nn.GroupNorm):

@@ -83,7 +83,8 @@ class DropoutShortcut(ConnectionPart):
             return x
         seed, step = self._name
         draws = torch.rand(x.shape, generator=generator(seed, "shortcut dropout", step, self.index))
-        return x * ((draws >= self.p).to(x) / (1 - self.p))
+        kept = (draws >= self.p).to(x.device, torch.float32)
+        return (x * (kept / (1 - self.p))).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"p={self.p:g}"
