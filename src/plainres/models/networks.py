@@ -73,10 +73,14 @@ class Network(nn.Module):
 class ChannelsLast(nn.Module):
     """The same images with the channels of a pixel side by side in memory, as convolutions are fastest.
 
-    Every layer after it keeps that order. With one channel both orders are one.
+    Every layer after it keeps that order. With one channel both orders are one in memory, and torch goes by
+    the strides: they have to say it.
     """
 
     def forward(self, x_NCHW: torch.Tensor) -> torch.Tensor:
+        n, channels, height, width = x_NCHW.shape
+        if channels == 1:
+            return x_NCHW.reshape(n, height, width, 1).permute(0, 3, 1, 2)
         return x_NCHW.contiguous(memory_format=torch.channels_last)
 
 
