@@ -28,14 +28,14 @@ def passed(make_preset, make_network, make_flat, tiny_data):
 
     def make(precision, model="mlp", connection="residual", prepare=lambda passes: None):
         # Smooth: at a ReLU, rounding lets single units change sides, which moves a gradient by more than any rounding.
-        conf = make_preset(connection, model, {"seed": 3, "model.activation": "tanh"})
+        values = {"seed": 3, "model.activation": "tanh", "trainer.precision": str(precision)}
+        conf = make_preset(connection, model, values)
         network = make_network(conf)
         flat = make_flat(network, conf)
-        passes = Passes(network, flat, precision, "cpu")
+        passes = Passes(network, flat, conf, "cpu")
         prepare(passes)
         probe = Probe(network, flat)
-        network.begin_step(conf.seed, 0)
-        found = passes(tiny_data.train.images[:32], tiny_data.train.y_N[:32], probe)
+        found = passes(0, tiny_data.train.images[:32], tiny_data.train.y_N[:32], probe)
         probe.before_update()
         probe.after_update()
         return network, flat, found, probe.row(0)["values"]

@@ -218,6 +218,8 @@ class TrainerConf:
 
     Attributes:
         precision: see Precision; of updates and evaluations, see docs/speed.md.
+        accumulate: parts of a batch that are passed one after the other; it divides ``batch``. Their gradients add up
+            to the batch's; batch norm takes the statistics of a part.
     """
 
     steps: int = _identity(600)
@@ -227,11 +229,17 @@ class TrainerConf:
     device: str = _identity("auto")
     deterministic: bool = _identity(True)
     precision: Precision = _identity(Precision.float32)
+    accumulate: int = _identity(1)
     eval_every: int = _record(75)
     eval_early: bool = _record(True)
     batchstats_every: int = _record(150)
     checkpoint_every: int = _free(100)
     allow_mixed_environment: bool = _free(False)
+
+    @property
+    def micro_batch(self) -> int:
+        """Examples that pass through the network together."""
+        return self.batch // self.accumulate
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Forward and backward of one update: what it leaves is the gradient of the batch's mean loss in the flat buffer."""
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -9,10 +10,12 @@ import torch.nn.functional as F
 from plainres.flat import FlatParameters
 from plainres.models.layer import BatchNorm, kept_statistics
 from plainres.models.networks import Network
+from plainres.models.parts import Rows
 from plainres.options import Precision
 from plainres.precision import LossScale, computing
 from plainres.probes.probe import Probe
 from plainres.ranks import Ranks, synced
+from plainres.schema import RunConf
 
 
 @dataclass(frozen=True)
@@ -37,46 +40,73 @@ class Passes:
         scale: of the loss; None but for fp16.
     """
 
-    def __init__(self, network: Network, flat: FlatParameters, precision: Precision, device: str) -> None:
-        self.scale = LossScale() if precision is Precision.fp16 else None
+    def __init__(self, network: Network, flat: FlatParameters, conf: RunConf, device: str) -> None:
+        self.scale = LossScale() if conf.trainer.precision is Precision.fp16 else None
         self._network = network
         self._flat = flat
-        self._precision = precision
+        self._conf = conf.trainer
+        self._seed = conf.seed
         self._device = device
         self._norms = [m for m in network.modules() if isinstance(m, BatchNorm)]
 
     def __call__(
-        self, x_NCHW: torch.Tensor, y_N: torch.Tensor, probe: Probe | None = None, shared: Ranks | None = None
+        self,
+        step: int,
+        x_NCHW: torch.Tensor,
+        y_N: torch.Tensor,
+        probe: Probe | None = None,
+        shared: Ranks | None = None,
     ) -> Passed:
         """Gradients of a batch, unscaled and not clipped, in the flat buffer.
 
         Args:
+            step: of the update.
             x_NCHW, y_N: the batch, or this rank's part of it.
             probe: reads this step; None in a step that is not probed.
             shared: the ranks that share the batch.
         """
-        passed = self._pass(x_NCHW, y_N, probe, shared)
+        passed = self._pass(step, x_NCHW, y_N, probe, shared)
         while self.scale is not None and not self.scale.accept(passed.loss, passed.grad_norm):
             with kept_statistics(self._network):  # they have moved once already
-                passed = self._pass(x_NCHW, y_N, probe, shared)
+                passed = self._pass(step, x_NCHW, y_N, probe, shared)
         return passed
 
-    def _pass(self, x_NCHW: torch.Tensor, y_N: torch.Tensor, probe: Probe | None, shared: Ranks | None) -> Passed:
+    def micro_batches(
+        self, step: int, x_NCHW: torch.Tensor, y_N: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The parts of a batch that pass together, in order; the network is told of each before it is handed out."""
+        total, size = len(y_N), len(y_N) // self._conf.accumulate
+        for i, part in enumerate(zip(x_NCHW.split(size), y_N.split(size), strict=True)):
+            self._network.begin_step(self._seed, step, Rows(i * size, total))
+            yield part
+
+    def _pass(
+        self, step: int, x_NCHW: torch.Tensor, y_N: torch.Tensor, probe: Probe | None, shared: Ranks | None
+    ) -> Passed:
+        count = self._conf.accumulate * (shared.size if shared else 1)  # of equal parts that the batch's mean is over
         scale = 1.0 if self.scale is None else self.scale.value
+        losses, wrongs = [], []
         self._flat.zero_grad()
-        if probe is not None:
-            probe.arm(len(y_N), scale)
-        with computing(self._precision, self._device), synced(self._norms) if shared else nullcontext():
-            logits = self._network(x_NCHW).float()
-            loss = F.cross_entropy(logits, y_N)
-        if shared:
-            loss = loss / shared.size  # of the mean over the global batch
-        (loss if scale == 1 else loss * scale).backward()
-        loss, wrong = loss.detach(), (logits.detach().argmax(1) != y_N).sum()
+        for i, (x, y) in enumerate(self.micro_batches(step, x_NCHW, y_N)):
+            if probe is not None and i == self._conf.accumulate - 1:
+                probe.arm(len(y), scale / count)
+            with computing(self._conf.precision, self._device), synced(self._norms) if shared else nullcontext():
+                logits = self._network(x).float()
+                loss = F.cross_entropy(logits, y)
+            if count > 1:
+                loss = loss / count
+            (loss if self.scale is None else loss * scale).backward()
+            losses.append(loss.detach())
+            wrongs.append((logits.detach().argmax(1) != y).sum())
+        loss, wrong = _sum(losses), _sum(wrongs)
         if shared:
             shared.add_up(self._flat.grad, loss, wrong)
-        if scale != 1:
+        if self.scale is not None:
             self._flat.grad.mul_(1 / scale)
         if probe is not None:
             probe.after_backward()
         return Passed(loss, wrong, torch.linalg.vector_norm(self._flat.grad))
+
+
+def _sum(tensors: list[torch.Tensor]) -> torch.Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.stack(tensors).sum()

@@ -77,7 +77,7 @@ class Training:
         self._clip = conf.optimizer.clip_norm or math.inf
         self._ranks = ranks()
         device = parts.spec.device
-        self.passes = Passes(parts.network, parts.flat, conf.trainer.precision, device)
+        self.passes = Passes(parts.network, parts.flat, conf, device)
         if self.passes.scale is not None and position.loss_scale is not None:
             self.passes.scale.restore(position.loss_scale)
         self._wrong = torch.tensor(position.running["wrong"], dtype=torch.float64, device=device)
@@ -130,8 +130,7 @@ class Training:
         # A probed step is computed whole on every rank: what is read in it is what one device would read.
         shared = None if probing else self._ranks
         x, y = self._batch(step, shared)
-        parts.network.begin_step(conf.seed, step)
-        passed = self.passes(x, y, parts.probe if probing else None, shared)
+        passed = self.passes(step, x, y, parts.probe if probing else None, shared)
         total = passed.grad_norm
         if (bad := parts.guard.check(step, passed.loss, total)) is not None:
             return bad
@@ -180,7 +179,7 @@ class Training:
             parts.network.begin_step(conf.seed, step)  # a rising α, also right after a resume
             values: dict[str, float] = evaluate(parts.network, parts.data)
             if step in parts.plan.batchstats:
-                train, batch = parts.data.train, parts.batches.batch
+                train, batch = parts.data.train, conf.trainer.micro_batch
                 values["train_error_batchstats"] = error_with_batch_statistics(parts.network, train, batch)
             examples = running["examples"]
             if examples:
@@ -199,10 +198,9 @@ class Training:
         return None if bad is None else self._name(bad)
 
     def _name(self, step: int) -> Divergence:
-        x, y = self._batch(step)
-        self.parts.network.begin_step(self.parts.spec.conf.seed, step)  # a GPU notices some steps later
+        parts = self.passes.micro_batches(step, *self._batch(step))
         with computing(self.parts.spec.conf.trainer.precision, self.parts.spec.device):
-            return name_first_non_finite(self.parts.network, self.parts.flat, x, y, step)
+            return name_first_non_finite(self.parts.network, self.parts.flat, parts, step)
 
     def _save(self) -> None:
         parts, position = self.parts, self.position

@@ -20,10 +20,15 @@ def validate(conf: RunConf) -> None:
     """
     leaves = {name: value for name, (_, value) in flatten(conf).items()}
     for name in ("model.width", "model.branch_layers", "trainer.steps", "trainer.threads", "trainer.devices",
+                 "trainer.accumulate",
                  "trainer.eval_every", "trainer.batchstats_every", "trainer.checkpoint_every"):  # fmt: skip
         require(leaves[name] >= 1, name, leaves[name], "a whole number of at least 1")
     batch = conf.trainer.batch
     require(batch >= 2, "trainer.batch", batch, "a whole number of at least 2", "batch norm needs two examples")
+    parts = conf.trainer.accumulate
+    fits = batch % parts == 0 and batch >= 2 * parts
+    divisor = f"a divisor of trainer.batch={batch} that leaves two examples in a part"
+    require(fits, "trainer.accumulate", parts, divisor)
     for name in ("seed", "probe.every", "probe.jacobian", "schedule.warmup_steps"):
         require(leaves[name] >= 0, name, leaves[name], "a whole number of at least 0")
     for name in ("optimizer.lr", "optimizer.eps", "schedule.factor"):

@@ -98,7 +98,7 @@ def _measure(training: Training, start: float, folder: RunFolder) -> Speed:
     update = stopwatch.updates(training, unprobed, UPDATES)
     probed = sorted(parts.plan.probes)
     with_probes = stopwatch.updates(training, probed, PROBED_UPDATES) if probed else update
-    train, val, batch = parts.data.train, parts.data.val, parts.batches.batch
+    train, val, batch = parts.data.train, parts.data.val, parts.spec.conf.trainer.micro_batch
     precision = parts.spec.conf.trainer.precision
     with evaluation_mode(parts.network), torch.no_grad(), computing(precision, parts.spec.device):
         evaluation = stopwatch.one_pass(parts.network, lambda: chunks(train), len(train))

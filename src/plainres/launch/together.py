@@ -46,6 +46,7 @@ def check_shared(conf: RunConf) -> None:
     devices, batch = conf.trainer.devices, conf.trainer.batch
     require(batch % devices == 0, "trainer.batch", batch, f"a multiple of trainer.devices={devices}")
     alone = "one device trains it"
+    require(conf.trainer.accumulate == 1, "trainer.accumulate", conf.trainer.accumulate, "1 on several devices", alone)
     connection = conf.connection
     require(connection.drop is Drop.none, "connection.drop", connection.drop, "none on several devices", alone)
     ours = isinstance(connection.shortcut, Shortcut) and connection.shortcut is not Shortcut.dropout

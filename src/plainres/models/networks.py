@@ -11,7 +11,7 @@ from torch import nn
 
 from plainres.models.block import Block
 from plainres.models.layer import ACTIVATIONS, NORMS, OPS, Layer
-from plainres.models.parts import ConnectionPart
+from plainres.models.parts import ConnectionPart, Rows
 
 
 class Network(nn.Module):
@@ -55,10 +55,11 @@ class Network(nn.Module):
         logits: torch.Tensor = self.head(x)
         return logits
 
-    def begin_step(self, seed: int, step: int) -> None:
-        """Tell the parts that change over training (drop masks, a rising α) which step comes."""
+    def begin_step(self, seed: int, step: int, rows: Rows | None = None) -> None:
+        """Tell the parts that change over training (drop masks, a rising α) which step comes, and which rows of its
+        batch will pass; None for all of it."""
         for part in self._timed:
-            part.begin_step(seed, step)
+            part.begin_step(seed, step, rows)
 
     def connection_parts(self) -> list[ConnectionPart]:
         """Every part that the connection brings, once."""

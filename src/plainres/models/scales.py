@@ -6,9 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from plainres.models.parts import ConnectionPart
+from plainres.models.parts import ConnectionPart, Draw, Rows
 from plainres.options import DropScaling, DropUnit
-from plainres.seeding import generator
 
 
 class FixedScale(ConnectionPart):
@@ -24,7 +23,7 @@ class FixedScale(ConnectionPart):
         self.warmup = warmup
         self.now = alpha
 
-    def begin_step(self, seed: int, step: int) -> None:
+    def begin_step(self, seed: int, step: int, rows: Rows | None = None) -> None:
         self.now = self.alpha * (min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -105,19 +104,18 @@ class StochasticDepth(ConnectionPart):
         self.unit = unit
         self.scaling = scaling
         self.index = index
-        self._name: tuple[int, int] = (0, 0)
+        self._draw = Draw("drop", index)
         self.kept_N: torch.Tensor | None = None
 
-    def begin_step(self, seed: int, step: int) -> None:
-        self._name = (seed, step)
+    def begin_step(self, seed: int, step: int, rows: Rows | None = None) -> None:
+        self._draw.begin_step(seed, step, rows)
 
     def forward(self, f: torch.Tensor) -> torch.Tensor:
         in_training = self.scaling is DropScaling.train
         if not self.training:
             return f if in_training else self.survival * f
-        seed, step = self._name
-        size = len(f) if self.unit is DropUnit.sample else 1
-        draws = torch.rand(size, generator=generator(seed, "drop", step, self.index))
+        each = self.unit is DropUnit.sample
+        draws = self._draw.uniform((len(f) if each else 1,), each)
         kept = (draws < self.survival).to(f.device, torch.float32)
         self.kept_N = kept.expand(len(f))
         factor = kept / self.survival if in_training else kept
