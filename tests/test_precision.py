@@ -9,7 +9,7 @@ import torch
 from plainres import checkpoint
 from plainres.errors import UserError
 from plainres.launch.prepare import checked_specs
-from plainres.models.layer import BatchNorm, kept_statistics
+from plainres.models.layer import BatchNorm, batch_norms, kept_statistics
 from plainres.options import Precision
 from plainres.precision import LossScale, computing, require_precision
 from plainres.probes.probe import Probe
@@ -167,7 +167,7 @@ def test_statistics_that_are_kept_are_the_same_tensors_afterwards():
     norms = torch.nn.Sequential(BatchNorm(3), torch.nn.BatchNorm1d(3))
     norms[0].reset_statistics()
     before = {name: (b, b.clone()) for name, b in norms.named_buffers()}
-    with kept_statistics(norms):
+    with kept_statistics(batch_norms(norms)):
         norms(torch.randn(8, 3))
         assert not torch.equal(norms[1].running_mean, before["1.running_mean"][1])
     for name, buffer in norms.named_buffers():

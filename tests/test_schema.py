@@ -70,6 +70,7 @@ BAD = [
     ("trainer.device", "cuda:", "cuda:N"),
     ("seed", -1, "at least 0"),
     ("probe.every", -1, "at least 0"),
+    ("trainer.checkpoint_blocks", -1, "at least 0"),
     ("schedule.warmup_steps", -1, "at least 0"),
     ("schedule.warmup_steps", 600, "less than trainer.steps=600"),
     ("optimizer.lr", 0.0, "above 0"),

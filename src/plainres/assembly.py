@@ -15,6 +15,7 @@ from plainres.flat import FlatParameters
 from plainres.models.families import build
 from plainres.models.init import Draws
 from plainres.models.own import load_class
+from plainres.models.passage import Recomputed
 from plainres.models.rules import rules_of, undecayed
 from plainres.optim import build_optimizer
 from plainres.pair import RunSpec
@@ -55,6 +56,8 @@ def assemble(
         folder.update(construction=start_from_source(spec, network, data.train, source, place))
     flat = FlatParameters(network, conf.optimizer.decay, undecayed(network), rules.lr_factor)
     on_gpu = device.startswith("cuda")
+    if conf.trainer.checkpoint_blocks:
+        network.passage = Recomputed(list(network.blocks), conf.trainer.checkpoint_blocks)
     optimizer = build_optimizer(conf.optimizer, flat, fused=on_gpu)
     position = Position()
     if content is not None:

@@ -220,6 +220,8 @@ class TrainerConf:
         precision: see Precision; of updates and evaluations, see docs/speed.md.
         accumulate: parts of a batch that are passed one after the other; it divides ``batch``. Their gradients add up
             to the batch's; batch norm takes the statistics of a part.
+        checkpoint_blocks: keep the input of every so many blocks and compute what lies between again in the backward
+            pass; 0 keeps everything.
     """
 
     steps: int = _identity(600)
@@ -230,6 +232,7 @@ class TrainerConf:
     deterministic: bool = _identity(True)
     precision: Precision = _identity(Precision.float32)
     accumulate: int = _identity(1)
+    checkpoint_blocks: int = _identity(0)
     eval_every: int = _record(75)
     eval_early: bool = _record(True)
     batchstats_every: int = _record(150)

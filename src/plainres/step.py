@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from plainres.flat import FlatParameters
-from plainres.models.layer import BatchNorm, kept_statistics
+from plainres.models.layer import BatchNorm, batch_norms, kept_statistics
 from plainres.models.networks import Network
 from plainres.models.parts import Rows
 from plainres.options import Precision
@@ -67,7 +67,7 @@ class Passes:
         """
         passed = self._pass(step, x_NCHW, y_N, probe, shared)
         while self.scale is not None and not self.scale.accept(passed.loss, passed.grad_norm):
-            with kept_statistics(self._network):  # they have moved once already
+            with kept_statistics(batch_norms(self._network)):  # they have moved once already
                 passed = self._pass(step, x_NCHW, y_N, probe, shared)
         return passed
 
@@ -90,12 +90,13 @@ class Passes:
         for i, (x, y) in enumerate(self.micro_batches(step, x_NCHW, y_N)):
             if probe is not None and i == self._conf.accumulate - 1:
                 probe.arm(len(y), scale / count)
-            with computing(self._conf.precision, self._device), synced(self._norms) if shared else nullcontext():
-                logits = self._network(x).float()
-                loss = F.cross_entropy(logits, y)
-            if count > 1:
-                loss = loss / count
-            (loss if self.scale is None else loss * scale).backward()
+            with synced(self._norms) if shared else nullcontext():  # backward, too: it may compute blocks again
+                with computing(self._conf.precision, self._device):
+                    logits = self._network(x).float()
+                    loss = F.cross_entropy(logits, y)
+                if count > 1:
+                    loss = loss / count
+                (loss if self.scale is None else loss * scale).backward()
             losses.append(loss.detach())
             wrongs.append((logits.detach().argmax(1) != y).sum())
         loss, wrong = _sum(losses), _sum(wrongs)

@@ -29,7 +29,7 @@ def validate(conf: RunConf) -> None:
     fits = batch % parts == 0 and batch >= 2 * parts
     divisor = f"a divisor of trainer.batch={batch} that leaves two examples in a part"
     require(fits, "trainer.accumulate", parts, divisor)
-    for name in ("seed", "probe.every", "probe.jacobian", "schedule.warmup_steps"):
+    for name in ("seed", "trainer.checkpoint_blocks", "probe.every", "probe.jacobian", "schedule.warmup_steps"):
         require(leaves[name] >= 0, name, leaves[name], "a whole number of at least 0")
     for name in ("optimizer.lr", "optimizer.eps", "schedule.factor"):
         require(0 < leaves[name] < math.inf, name, leaves[name], "a finite number above 0")

@@ -3,7 +3,7 @@
 Shape suffixes: N examples, C channels, H height, W width, T tokens, D features.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,11 @@ from plainres.models.parts import ConnectionPart, Rows
 
 
 class Network(nn.Module):
-    """stem -> blocks -> final -> pool -> head: (N, C, H, W) -> logits (N, num_classes)."""
+    """stem -> blocks -> final -> pool -> head: (N, C, H, W) -> logits (N, num_classes).
+
+    Attributes:
+        passage: takes a training pass through all blocks in their stead (passage.py); None: one after the other.
+    """
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class Network(nn.Module):
         self.pool = pool
         self.before_head = before_head
         self.head = head
+        self.passage: Callable[[torch.Tensor], torch.Tensor] | None = None
         # Found once: a step without such parts costs nothing.
         self._timed = [
             part for part in self.connection_parts() if type(part).begin_step is not ConnectionPart.begin_step
@@ -47,8 +52,11 @@ class Network(nn.Module):
 
     def forward(self, x_NCHW: torch.Tensor) -> torch.Tensor:
         x = self.stem(self.prepare(x_NCHW))
-        for block in self.blocks:
-            x = block(x)
+        if self.passage is not None and self.training and torch.is_grad_enabled():
+            x = self.passage(x)
+        else:
+            for block in self.blocks:
+                x = block(x)
         x = self.pool(self.final(x))
         if self.before_head is not None:
             x = self.before_head(x)
