@@ -9,7 +9,7 @@ import torch
 
 from plainres.job import execute
 from plainres.launch.prepare import prepare
-from plainres.options import Precision, Shortcut
+from plainres.options import Compile, Precision, Shortcut
 from plainres.rows import read_table
 from plainres.schema import ConnectionConf, ModelConf, OptimizerConf, RunConf, ScheduleConf, TrainerConf
 from plainres.store import RunFolder, Status
@@ -78,3 +78,46 @@ def test_other_precisions_train_what_float32_trains(tmp_path: Path, precision: P
 def test_divergence_of_a_float16_run_is_one_that_no_scale_helps(tmp_path: Path) -> None:
     record = train(tmp_path, "cuda", lr=1e30, precision=Precision.fp16).read()
     assert record["status"] == "diverged" and record["diverged"]["step"] <= 3
+
+
+def final_loss(folder: RunFolder) -> float:
+    return float(folder.read()["final"]["train_loss"])
+
+
+def test_less_memory_is_the_same_bits(tmp_path: Path) -> None:
+    whole, less = (train(tmp_path / str(k), "cuda", checkpoint_blocks=k) for k in (0, 2))
+    layout = whole.read()["layout"]
+    for name in ("steps", "layers"):
+        assert read_table(whole, name, layout).equals(read_table(less, name, layout))
+
+
+def test_a_batch_in_parts_trains_what_the_batch_trains(tmp_path: Path) -> None:
+    whole, parts = (train(tmp_path / str(k), "cuda", accumulate=k) for k in (1, 2))
+    assert abs(final_loss(whole) - final_loss(parts)) < 0.1
+
+
+def test_recorded_updates_train_what_updates_train(tmp_path: Path) -> None:
+    one, recorded = (train(tmp_path / str(on), "cuda", steps=60, cuda_graph=on) for on in (False, True))
+    assert recorded.read()["environment"]["engine"] == "cuda graph"
+    assert abs(final_loss(one) - final_loss(recorded)) < 0.05
+    layout = one.read()["layout"]
+    mine, theirs = (read_table(f, "layers", layout).to_pandas() for f in (recorded, one))
+    early = theirs["step"] <= 8  # probed steps stand between recorded ones
+    torch.testing.assert_close(
+        torch.tensor(mine["value"][early].to_numpy(copy=True)),
+        torch.tensor(theirs["value"][early].to_numpy(copy=True)),
+        rtol=0.02, atol=1e-4, equal_nan=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_divergence_of_recorded_updates_is_found_at_its_step(tmp_path: Path, cuda_graph: bool) -> None:
+    plain, recorded = (train(tmp_path / str(on), "cuda", lr=1e30, cuda_graph=on).read() for on in (False, cuda_graph))
+    assert plain["status"] == recorded["status"] == "diverged"
+    assert plain["diverged"]["step"] == recorded["diverged"]["step"]
+
+
+def test_compiled_blocks_train_what_blocks_train(tmp_path: Path) -> None:
+    one, compiled = (train(tmp_path / c, "cuda", compile=c) for c in (Compile.off, Compile.blocks))
+    assert compiled.read()["environment"]["engine"] == "compiled blocks"
+    assert abs(final_loss(one) - final_loss(compiled)) < 0.1

@@ -73,7 +73,9 @@ def _cpu_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def describe(device: str, threads: int, precision: Precision = Precision.float32) -> dict[str, Any]:
+def describe(
+    device: str, threads: int, precision: Precision = Precision.float32, engine: str = "eager"
+) -> dict[str, Any]:
     """The environment that run.json keeps."""
     kind = device.partition(":")[0]
     return commit_state() | {
@@ -85,6 +87,7 @@ def describe(device: str, threads: int, precision: Precision = Precision.float32
         "cores": os.cpu_count(),
         "threads": threads,
         "precision": str(precision),
+        "engine": engine,
         "platform": platform.platform(),
     }
 
@@ -99,7 +102,7 @@ def _device_name(device: str) -> str:
 
 # What must be equal for two runs to be a pair, and for a resumed run to be bit-identical. Git's commit is not
 # among them: it moves with every edit of a README, the hash of the code does not.
-PLACE_KEYS = ("code_hash", "versions", "device_kind", "device_name", "threads", "precision")
+PLACE_KEYS = ("code_hash", "versions", "device_kind", "device_name", "threads", "precision", "engine")
 
 
 def place(environment: dict[str, Any]) -> dict[str, str]:

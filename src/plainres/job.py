@@ -20,6 +20,7 @@ from plainres.checkpoint import Position
 from plainres.clock import now
 from plainres.data import Dataset, load
 from plainres.divergence import Divergence
+from plainres.engine import engine_of
 from plainres.errors import Interrupted, UserError
 from plainres.models.own import with_code
 from plainres.pair import RunSpec
@@ -128,7 +129,7 @@ def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable
     data = load(conf.data)
     if with_code(conf) != conf:
         raise UserError("the file of your branch or shortcut has changed since this run was checked; start again")
-    found = environment.describe(device, conf.trainer.threads, conf.trainer.precision)
+    found = environment.describe(device, conf.trainer.threads, conf.trainer.precision, engine_of(spec).words)
     record = _begin(spec, study, folder, data)
     _check_mates(spec, study, folder, found)
     source, waited = _source(spec, study, folder, should_stop)

@@ -207,6 +207,13 @@ class Precision(StrEnum):
     fp16 = "fp16"
 
 
+class Compile(StrEnum):
+    """What torch's compiler makes faster: nothing, or the blocks, with one compiled Block for every depth."""
+
+    off = "off"
+    blocks = "blocks"
+
+
 class OptimizerName(StrEnum):
     """Update rules, both torch's own, stepping on flat storage."""
 

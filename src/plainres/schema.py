@@ -17,6 +17,7 @@ from plainres.options import (
     Activation,
     Augment,
     Boundary,
+    Compile,
     DataName,
     DecayRule,
     Drop,
@@ -222,6 +223,8 @@ class TrainerConf:
             to the batch's; batch norm takes the statistics of a part.
         checkpoint_blocks: keep the input of every so many blocks and compute what lies between again in the backward
             pass; 0 keeps everything.
+        compile: see Compile. Probed steps run op by op.
+        cuda_graph: launch an unprobed update as one CUDA graph.
     """
 
     steps: int = _identity(600)
@@ -233,6 +236,8 @@ class TrainerConf:
     precision: Precision = _identity(Precision.float32)
     accumulate: int = _identity(1)
     checkpoint_blocks: int = _identity(0)
+    compile: Compile = _identity(Compile.off)
+    cuda_graph: bool = _identity(False)
     eval_every: int = _record(75)
     eval_early: bool = _record(True)
     batchstats_every: int = _record(150)

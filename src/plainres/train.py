@@ -21,6 +21,7 @@ from plainres.data import Dataset
 from plainres.data.augment import Augmentation
 from plainres.data.batches import Batches
 from plainres.divergence import DeferredGuard, Divergence, ImmediateGuard, first_non_finite_value, name_first_non_finite
+from plainres.engine import Graphed
 from plainres.errors import Interrupted
 from plainres.evaluate import error_with_batch_statistics, evaluate
 from plainres.flat import FlatParameters
@@ -31,7 +32,7 @@ from plainres.precision import computing
 from plainres.probes.probe import Probe
 from plainres.ranks import Ranks, ranks
 from plainres.rows import RowWriter
-from plainres.step import Passes
+from plainres.step import Passed, Passes
 from plainres.store import RunFolder
 
 
@@ -67,8 +68,18 @@ class Parts:
 class Training:
     """One run from a position to the end of its budget, to a divergence, or to a request to stop."""
 
-    def __init__(self, parts: Parts, position: Position, should_stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, parts: Parts, position: Position, should_stop: Callable[[], bool], graphed: bool = False
+    ) -> None:
+        """
+        Args:
+            parts: of the run.
+            position: where it stands.
+            should_stop: asked at every step.
+            graphed: launch unprobed updates as one CUDA graph.
+        """
         self.parts = parts
+        self._graphed = Graphed(self._replayed) if graphed else None
         self.position = position
         self._should_stop = should_stop
         conf = parts.spec.conf
@@ -130,27 +141,49 @@ class Training:
         # A probed step is computed whole on every rank: what is read in it is what one device would read.
         shared = None if probing else self._ranks
         x, y = self._batch(step, shared)
-        passed = self.passes(step, x, y, parts.probe if probing else None, shared)
-        total = passed.grad_norm
-        if (bad := parts.guard.check(step, passed.loss, total)) is not None:
-            return bad
-        clip_coef = torch.clamp(self._clip / (total + 1e-6), max=1.0) if self._clip < math.inf else None
-        if clip_coef is not None:
-            parts.flat.grad.mul_(clip_coef)
-        if probing:
-            parts.probe.before_update()
         lr = learning_rate(conf.schedule, conf.optimizer.lr, step, self._steps)
         set_learning_rate(parts.optimizer, lr)
-        parts.optimizer.step()
-        if probing:
-            parts.probe.after_update()
-            self._write_readings(step, lr, total, clip_coef)
-        self._wrong += passed.wrong
-        self._loss += passed.loss * parts.batches.batch
+        if self._graphed is not None and not probing:
+            loss = self._graphed(x, y)
+        else:
+            made = self._apply(step, x, y, parts.probe if probing else None, shared)
+            if isinstance(made, int):
+                return made
+            loss = made.loss
+            if probing:
+                self._write_readings(step, lr, made)
         self.position.running["examples"] += parts.batches.batch
         self._clock.step(time.perf_counter() - began, probing)
-        self._report_progress(passed.loss)
+        self._report_progress(loss)
         return None
+
+    def _apply(
+        self, step: int, x: torch.Tensor, y: torch.Tensor, probe: Probe | None = None, shared: Ranks | None = None
+    ) -> Passed | int:
+        """Make the update of a batch; the step in which training diverged, if it did and this can be seen at once."""
+        parts = self.parts
+        passed = self.passes(step, x, y, probe, shared)
+        if (bad := parts.guard.check(step, passed.loss, passed.grad_norm)) is not None:
+            return bad
+        if self._clip < math.inf:
+            parts.flat.grad.mul_(self._clip_coef(passed))
+        if probe is not None:
+            probe.before_update()
+        parts.optimizer.step()
+        if probe is not None:
+            probe.after_update()
+        self._wrong += passed.wrong
+        self._loss += passed.loss * parts.batches.batch
+        return passed
+
+    def _clip_coef(self, passed: Passed) -> torch.Tensor:
+        return torch.clamp(self._clip / (passed.grad_norm + 1e-6), max=1.0)
+
+    def _replayed(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """What a graph records: an update of which nothing is a number of the host."""
+        passed = self._apply(0, x, y)
+        assert isinstance(passed, Passed), "only a guard on the device lets an update be recorded"
+        return passed.loss
 
     def _batch(self, step: int, shared: Ranks | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         parts, train = self.parts, self.parts.data.train
@@ -160,12 +193,12 @@ class Training:
         x_NCHW, y_N = train.take(index_N)
         return parts.augment(x_NCHW, index_N, parts.batches.epoch(step)), y_N
 
-    def _write_readings(self, step: int, lr: float, total: torch.Tensor, clip_coef: torch.Tensor | None) -> None:
+    def _write_readings(self, step: int, lr: float, passed: Passed) -> None:
         # On a GPU a frozen step still passes here; its readings are not of a real update and are not written.
         if self.parts.guard.flush() is not None:
             return
-        coef = 1.0 if clip_coef is None else clip_coef.item()
-        values = {"lr": lr, "grad_norm_total": total.item(), "clip_coef": coef}
+        coef = self._clip_coef(passed).item() if self._clip < math.inf else 1.0
+        values = {"lr": lr, "grad_norm_total": passed.grad_norm.item(), "clip_coef": coef}
         if self.passes.scale is not None:
             values["loss_scale"] = self.passes.scale.value
         self.parts.writer.write("steps", {"step": step, "kind": "update", "values": values})
