@@ -179,7 +179,7 @@ def test_compiled_blocks_compute_what_blocks_compute_and_are_compiled_once(
     counters.clear()
     graphs = []
     for depth in (10, 30):
-        conf = make_conf(connection, {"depth": depth})
+        conf = make_conf(connection, {"depth": depth, "model.activation": "tanh"})  # a ReLU turns rounding into flips
         found = []
         for compiled in (False, True):
             network = make_network(conf)
@@ -190,7 +190,8 @@ def test_compiled_blocks_compute_what_blocks_compute_and_are_compiled_once(
             found.append((passed, flat, network))
         (a, flat_a, net_a), (b, flat_b, net_b) = found
         torch.testing.assert_close(a.loss, b.loss, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(flat_a.grad, flat_b.grad, rtol=1e-2, atol=1e-4)
+        error = torch.linalg.vector_norm(flat_a.grad - flat_b.grad) / torch.linalg.vector_norm(flat_a.grad)
+        assert 0 < error < 1e-3
         for mine, theirs in zip(net_a.buffers(), net_b.buffers(), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
         graphs.append(counters["stats"]["unique_graphs"])

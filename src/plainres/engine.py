@@ -6,6 +6,7 @@ goes on op by op, says so in one line, and records it, so that it is never paire
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -75,6 +76,8 @@ class Compiled:
     def __init__(self, blocks: Sequence[torch.nn.Module]) -> None:
         self._blocks = [block for block in blocks if isinstance(block, Block)]
         self._forward = torch.compile(Block.forward, dynamic=False)
+        # torch 2.14 looks at .grad of its own stand-ins for parameters, and warns of it.
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", module="torch")
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         probed = self._blocks[0].tap is not None
