@@ -26,11 +26,13 @@ class Passed:
         loss: mean cross-entropy of the batch, float32.
         wrong: number of wrong answers.
         grad_norm: of all gradients together, before clipping.
+        scale: what the loss was multiplied by for the backward pass, which no number here shows any more.
     """
 
     loss: torch.Tensor
     wrong: torch.Tensor
     grad_norm: torch.Tensor
+    scale: float
 
 
 class Passes:
@@ -106,7 +108,7 @@ class Passes:
             self._flat.grad.mul_(1 / scale)
         if probe is not None:
             probe.after_backward()
-        return Passed(loss, wrong, torch.linalg.vector_norm(self._flat.grad))
+        return Passed(loss, wrong, torch.linalg.vector_norm(self._flat.grad), scale)
 
 
 def _sum(tensors: list[torch.Tensor]) -> torch.Tensor:

@@ -208,7 +208,7 @@ class Training:
         coef = self._clip_coef(passed).item() if self._clip < math.inf else 1.0
         values = {"lr": lr, "grad_norm_total": passed.grad_norm.item(), "clip_coef": coef}
         if self.passes.scale is not None:
-            values["loss_scale"] = self.passes.scale.value
+            values["loss_scale"] = passed.scale
         self.parts.writer.write("steps", {"step": step, "kind": "update", "values": values})
         self.parts.writer.write("layers", self.parts.probe.row(step))
 
