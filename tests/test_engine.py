@@ -6,10 +6,11 @@ import torch
 from plainres import assembly, checkpoint, engine, environment, train
 from plainres.data import load
 from plainres.divergence import DeferredGuard
-from plainres.engine import WARM_UP, Compiled, Engine, Graphed, engine_notes, engine_of
+from plainres.engine import WARM_UP, Compiled, Engine, Graphed, engine_notes, engine_of, op_by_op
 from plainres.errors import UserError
 from plainres.job import execute as execute_job
 from plainres.launch.together import check_shared
+from plainres.models.passage import Recomputed
 from plainres.optim import build_optimizer, make_recordable, set_learning_rate
 from plainres.pair import make_spec
 from plainres.schema import DataConf
@@ -167,6 +168,16 @@ def test_learning_rates_live_in_tensors_that_are_written_to(make_conf, make_netw
 
 
 # Compiled blocks.
+
+
+def test_where_training_diverged_is_looked_for_op_by_op(make_conf, make_network):
+    """Hooks inside compiled blocks are not called; what is only computed again stays so, for its memory."""
+    network = make_network(make_conf())
+    for passage in (Compiled(list(network.blocks)), Recomputed(list(network.blocks), 1), None):
+        network.passage = passage
+        with op_by_op(network):
+            assert network.passage is (None if isinstance(passage, Compiled) else passage)
+        assert network.passage is passage
 
 
 @pytest.mark.slow  # the compiler takes half a minute

@@ -7,13 +7,15 @@ goes on op by op, says so in one line, and records it, so that it is never paire
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 import torch
 
 from plainres.models.block import Block
+from plainres.models.networks import Network
 from plainres.options import Compile
 from plainres.pair import RunSpec
 
@@ -84,6 +86,18 @@ class Compiled:
         for block in self._blocks:
             x = block(x) if probed else self._forward(block, x)
         return x
+
+
+@contextmanager
+def op_by_op(network: Network) -> Iterator[None]:
+    """Within, blocks are not compiled, so that hooks inside them are called."""
+    kept = network.passage
+    if isinstance(kept, Compiled):
+        network.passage = None
+    try:
+        yield
+    finally:
+        network.passage = kept
 
 
 Body = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

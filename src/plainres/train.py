@@ -19,7 +19,7 @@ from plainres.data import Dataset
 from plainres.data.augment import Augmentation
 from plainres.data.batches import Batches
 from plainres.divergence import DeferredGuard, Divergence, ImmediateGuard, first_non_finite_value, name_first_non_finite
-from plainres.engine import Graphed
+from plainres.engine import Graphed, op_by_op
 from plainres.errors import Interrupted
 from plainres.evaluate import error_with_batch_statistics, evaluate
 from plainres.flat import FlatParameters
@@ -240,9 +240,10 @@ class Training:
         return None if bad is None else self._name(bad)
 
     def _name(self, step: int) -> Divergence:
+        network, spec = self.parts.network, self.parts.spec
         parts = self.passes.micro_batches(step, *self._batch(step))
-        with computing(self.parts.spec.conf.trainer.precision, self.parts.spec.device):
-            return name_first_non_finite(self.parts.network, self.parts.flat, parts, step)
+        with op_by_op(network), computing(spec.conf.trainer.precision, spec.device):
+            return name_first_non_finite(network, self.parts.flat, parts, step)
 
     def _save(self) -> None:
         parts, position = self.parts, self.position
