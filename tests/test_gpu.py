@@ -26,7 +26,7 @@ def train(tmp_path: Path, device: str, lr: float = 0.03, **trainer: Any) -> RunF
         model=ModelConf(width=16),
         optimizer=OptimizerConf(lr=lr),
         schedule=ScheduleConf(warmup_steps=2),
-        trainer=replace(TrainerConf(), steps=20, eval_every=5, device=device, **trainer),
+        trainer=replace(TrainerConf(), **{"steps": 20, "eval_every": 5, "device": device} | trainer),
         study=device,
         results_dir=str(tmp_path),
     )
