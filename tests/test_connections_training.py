@@ -133,7 +133,7 @@ def test_a_divergence_is_replayed_with_the_masks_of_its_step(make_preset, make_n
         block.drop(torch.ones(2, 2))
         outcomes.add(bool(block.drop.kept_N[0]))
         first = block.drop.kept_N[0].item()
-        name_first_non_finite(network, flat, tiny_data.train.images, tiny_data.train.y_N, step)
+        name_first_non_finite(network, flat, [(tiny_data.train.images, tiny_data.train.y_N)], step)
         assert block.drop.kept_N[0].item() == first
     assert outcomes == {True, False}
 

@@ -74,7 +74,7 @@ def first_bad(parts, data, change, step=5):
     network, flat, _ = parts
     with torch.no_grad():
         change(network)
-    return name_first_non_finite(network, flat, data.train.images, data.train.y_N, step)
+    return name_first_non_finite(network, flat, [(data.train.images, data.train.y_N)], step)
 
 
 @pytest.mark.parametrize(
@@ -116,19 +116,19 @@ def test_else_a_parameter_in_backward_order(parts, tiny_data, poisoned):
     named = dict(network.named_parameters())
     for name in poisoned:
         named[name].register_hook(lambda grad: grad * math.inf)
-    found = name_first_non_finite(network, flat, tiny_data.train.images, tiny_data.train.y_N, 5)
+    found = name_first_non_finite(network, flat, [(tiny_data.train.images, tiny_data.train.y_N)], 5)
     assert (found.where, found.layer) == ("backward", poisoned[-1])
 
 
 def test_a_global_norm_that_overflows_is_named(parts, tiny_data):
     network, flat, _ = parts()
     network.head.bias.register_hook(lambda grad: grad * 1e30)
-    found = name_first_non_finite(network, flat, tiny_data.train.images, tiny_data.train.y_N, 5)
+    found = name_first_non_finite(network, flat, [(tiny_data.train.images, tiny_data.train.y_N)], 5)
     assert torch.isfinite(flat.grad).all() and not torch.isfinite(torch.linalg.vector_norm(flat.grad))
     assert (found.where, found.layer) == ("backward", "global gradient norm (overflow)")
 
 
 def test_naming_leaves_no_hooks(parts, tiny_data):
     network, flat, _ = parts()
-    name_first_non_finite(network, flat, tiny_data.train.images, tiny_data.train.y_N, 5)
+    name_first_non_finite(network, flat, [(tiny_data.train.images, tiny_data.train.y_N)], 5)
     assert not any(m._forward_hooks for m in network.modules())

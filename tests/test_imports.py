@@ -19,9 +19,9 @@ HYDRA_SIDE = {
 }
 ENTRY_SIDE = {"launch", "config", "grid"}
 TRAINING_SIDE = {
-    "assembly", "audit", "checkpoint", "clock", "construction", "data", "describe", "divergence", "evaluate", "flat",
-    "job", "memory", "models", "optim", "probes", "ranks", "seeding", "signature", "source", "theory", "train",
-    "launch", "tracking",
+    "assembly", "audit", "checkpoint", "clock", "construction", "data", "describe", "divergence", "engine", "evaluate",
+    "flat", "job", "memory", "models", "optim", "precision", "probes", "progress", "ranks", "seeding", "signature",
+    "source", "step", "theory", "train", "transfer", "launch", "tracking",
 }  # fmt: skip
 READING_SIDE = {"analysis", "api", "figures", "report", "cli"}
 # Parts of the reading side that train when they are asked to; what they need of the training side is imported then.

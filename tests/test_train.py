@@ -14,11 +14,10 @@ from plainres.evaluate import evaluate
 from plainres.models.layer import BatchNorm
 from plainres.optim import build_optimizer
 from plainres.pair import make_spec
-from plainres.rows import read_lines, read_table
+from plainres.rows import evaluation_row, read_lines, read_table
 from plainres.schema import DataConf
 from plainres.seeding import epoch_order
 from plainres.store import Status, Study
-from plainres.train import evaluation_row
 
 
 def tables(folder):
@@ -306,7 +305,7 @@ def test_order_inside_a_probed_step(monkeypatch, assemble, make_conf):
 
     record(parts.flat, "zero_grad")
     record(parts.network, "forward")
-    record(train.F, "cross_entropy")
+    record(F, "cross_entropy")
     record(parts.optimizer, "step")
     for name in ("arm", "after_backward", "before_update", "after_update", "row"):
         record(parts.probe, name)
@@ -315,7 +314,7 @@ def test_order_inside_a_probed_step(monkeypatch, assemble, make_conf):
     assert training.update(3) is None
     norms = dict(calls)
     assert [name for name, _ in calls] == [
-        "arm", "zero_grad", "forward", "cross_entropy", "backward", "after_backward", "before_update", "step",
+        "zero_grad", "arm", "forward", "cross_entropy", "backward", "after_backward", "before_update", "step",
         "after_update", "row",
     ]  # fmt: skip
     assert norms["forward"] == 0.0

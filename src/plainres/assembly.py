@@ -10,13 +10,15 @@ from plainres.data import Dataset
 from plainres.data.augment import Augmentation
 from plainres.data.batches import Batches
 from plainres.divergence import DeferredGuard, ImmediateGuard
+from plainres.engine import Compiled, engine_of
 from plainres.errors import UserError
 from plainres.flat import FlatParameters
 from plainres.models.families import build
 from plainres.models.init import Draws
 from plainres.models.own import load_class
+from plainres.models.passage import Recomputed
 from plainres.models.rules import rules_of, undecayed
-from plainres.optim import build_optimizer
+from plainres.optim import build_optimizer, make_recordable
 from plainres.pair import RunSpec
 from plainres.probes.cadence import batchstats_steps, evaluation_steps, probe_steps
 from plainres.probes.own import OwnProbe
@@ -55,11 +57,18 @@ def assemble(
         folder.update(construction=start_from_source(spec, network, data.train, source, place))
     flat = FlatParameters(network, conf.optimizer.decay, undecayed(network), rules.lr_factor)
     on_gpu = device.startswith("cuda")
+    if conf.trainer.checkpoint_blocks:
+        network.passage = Recomputed(list(network.blocks), conf.trainer.checkpoint_blocks)
+    engine = engine_of(spec)
+    if engine.compiled:
+        network.passage = Compiled(list(network.blocks))
     optimizer = build_optimizer(conf.optimizer, flat, fused=on_gpu)
     position = Position()
     if content is not None:
         _check_resume(spec, folder, content["place"], place)
         position = checkpoint.restore(content, network, flat, optimizer)
+    if engine.graphed:
+        make_recordable(optimizer, device)
     own = [load_class("probe.own", text, OwnProbe)(network) for text in conf.probe.own]
     parts = Parts(
         spec=spec,
@@ -78,7 +87,7 @@ def assemble(
         on_checkpoint=on_checkpoint,
     )
     network.train()
-    return Training(parts, position, should_stop)
+    return Training(parts, position, should_stop, engine.graphed)
 
 
 def make_plan(conf: RunConf) -> Plan:

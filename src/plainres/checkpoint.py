@@ -29,6 +29,7 @@ class Position:
         lengths: bytes of each row file that this checkpoint covers.
         last_eval: the last evaluation whose values were all finite.
         seconds: seconds spent so far, by activity.
+        loss_scale: of a float16 run (precision.LossScale), else None.
     """
 
     step: int = 0
@@ -36,6 +37,7 @@ class Position:
     lengths: dict[str, int] | None = None
     last_eval: dict[str, Any] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    loss_scale: dict[str, float] | None = None
 
 
 def save(

@@ -64,7 +64,7 @@ def start_from_source(
     """
     shallow = _trained(spec, train, network.head.out_features, source, place)
     inserted = insert_identity_blocks(network, shallow, trunk_moments(shallow, train))
-    batch, num_layers = spec.conf.trainer.batch, len(inserted) * spec.conf.model.branch_layers
+    batch, num_layers = spec.conf.trainer.micro_batch, len(inserted) * spec.conf.model.branch_layers
     with evaluation_mode(network), evaluation_mode(shallow), torch.no_grad():
         plainly = agreement(shallow, network, chunks(train))
         with batch_statistics(network), batch_statistics(shallow):

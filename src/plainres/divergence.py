@@ -6,6 +6,7 @@ the device freezes the updates instead (torch's fused optimizers obey ``found_in
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
@@ -72,9 +73,15 @@ class DeferredGuard:
 
 
 def name_first_non_finite(
-    network: nn.Module, flat: FlatParameters, x_NCHW: torch.Tensor, y_N: torch.Tensor, step: int
+    network: nn.Module, flat: FlatParameters, parts: Iterable[tuple[torch.Tensor, torch.Tensor]], step: int
 ) -> Divergence:
-    """Replay a step once, forward then backward, and name what is not finite first. Norm statistics move."""
+    """Replay a step once, forward then backward, and name what is not finite first. Norm statistics move.
+
+    Args:
+        network, flat: of the run.
+        parts: images and labels of the step's batch, as they passed: all at once, or micro-batch by micro-batch.
+        step: where it diverged.
+    """
     seen: list[str] = []
     handles = [
         module.register_forward_hook(lambda m, a, out, name=name: _note(seen, name, out))
@@ -82,14 +89,17 @@ def name_first_non_finite(
         if not list(module.children()) and name
     ]
     flat.zero_grad()
-    loss = F.cross_entropy(network(x_NCHW), y_N)
-    for handle in handles:
-        handle.remove()
-    if seen:
-        return Divergence(step, "forward", seen[0])
-    if not torch.isfinite(loss):
-        return Divergence(step, "loss", "loss")
-    loss.backward()
+    try:
+        for x_NCHW, y_N in parts:
+            loss = F.cross_entropy(network(x_NCHW).float(), y_N)
+            if seen:
+                return Divergence(step, "forward", seen[0])
+            if not torch.isfinite(loss):
+                return Divergence(step, "loss", "loss")
+            loss.backward()
+    finally:
+        for handle in handles:
+            handle.remove()
     for name, parameter in reversed(list(network.named_parameters())):
         if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
             return Divergence(step, "backward", name)

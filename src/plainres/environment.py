@@ -9,6 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from plainres.options import Precision
+
 PACKAGE = Path(__file__).parent
 LIBRARIES = ("torch", "numpy", "pandas", "scipy", "scikit-learn", "hydra-core")
 
@@ -71,7 +73,9 @@ def _cpu_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def describe(device: str, threads: int) -> dict[str, Any]:
+def describe(
+    device: str, threads: int, precision: Precision = Precision.float32, engine: str = "eager"
+) -> dict[str, Any]:
     """The environment that run.json keeps."""
     kind = device.partition(":")[0]
     return commit_state() | {
@@ -82,7 +86,8 @@ def describe(device: str, threads: int) -> dict[str, Any]:
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),
         "threads": threads,
-        "precision": "float32",
+        "precision": str(precision),
+        "engine": engine,
         "platform": platform.platform(),
     }
 
@@ -97,7 +102,7 @@ def _device_name(device: str) -> str:
 
 # What must be equal for two runs to be a pair, and for a resumed run to be bit-identical. Git's commit is not
 # among them: it moves with every edit of a README, the hash of the code does not.
-PLACE_KEYS = ("code_hash", "versions", "device_kind", "device_name", "threads", "precision")
+PLACE_KEYS = ("code_hash", "versions", "device_kind", "device_name", "threads", "precision", "engine")
 
 
 def place(environment: dict[str, Any]) -> dict[str, str]:

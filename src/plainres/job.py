@@ -20,6 +20,7 @@ from plainres.checkpoint import Position
 from plainres.clock import now
 from plainres.data import Dataset, load
 from plainres.divergence import Divergence
+from plainres.engine import engine_of
 from plainres.errors import Interrupted, UserError
 from plainres.models.own import with_code
 from plainres.pair import RunSpec
@@ -110,7 +111,10 @@ def _explain(error: Exception, spec: RunSpec, folder: RunFolder) -> tuple[Status
     if isinstance(error, UserError):
         return Status.FAILED, str(error)
     if out_of_memory(error):
-        return Status.OOM, f"out of memory at trainer.batch={spec.conf.trainer.batch}; lower it or the width"
+        return Status.OOM, (
+            f"out of memory at trainer.batch={spec.conf.trainer.batch}; lower it or the width, or raise "
+            "trainer.accumulate or trainer.checkpoint_blocks (docs/speed.md)"
+        )
     return Status.FAILED, f"{type(error).__name__}: {error}; traceback in {folder.traceback}"
 
 
@@ -123,12 +127,12 @@ def out_of_memory(error: Exception) -> bool:
 def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable[[], bool], tracker: Tracker) -> Status:
     conf, device = spec.conf, spec.device
     began = time.perf_counter()
-    set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device)
+    set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device, conf.trainer.precision)
     no_peak = memory.reset_peak(device)
     data = load(conf.data)
     if with_code(conf) != conf:
         raise UserError("the file of your branch or shortcut has changed since this run was checked; start again")
-    found = environment.describe(device, conf.trainer.threads)
+    found = environment.describe(device, conf.trainer.threads, conf.trainer.precision, engine_of(spec).words)
     record = _begin(spec, study, folder, data)
     _check_mates(spec, study, folder, found)
     source, waited = _source(spec, study, folder, should_stop)

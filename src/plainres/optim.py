@@ -60,4 +60,17 @@ def learning_rate(conf: ScheduleConf, base_lr: float, step: int, steps: int) -> 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = lr * group["lr_factor"]
+        now = lr * group["lr_factor"]
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(now)
+        else:
+            group["lr"] = now
+
+
+def make_recordable(optimizer: torch.optim.Optimizer, device: str) -> None:
+    """Keep in tensors on the device what changes from step to step, so that a recorded step sees it: learning rates."""
+    for group in optimizer.param_groups:
+        group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=device)
+        if "capturable" in group:  # AdamW counts its steps
+            group["capturable"] = True
+    optimizer._warned_capturable_if_run_uncaptured = True  # probed steps run so, and torch would warn

@@ -194,6 +194,26 @@ class Recipe(StrEnum):
     depth_mup = "depth_mup"
 
 
+class Precision(StrEnum):
+    """What numbers a network computes in; weights, gradients, optimizer and norm statistics are float32 always.
+
+    tf32 rounds the factors of products and convolutions to 10 bits (CUDA only). bf16 and fp16 are torch's autocast:
+    products, convolutions and what follows them in 8 or 11 significant bits; fp16 with a scaled loss (CUDA only).
+    """
+
+    float32 = "float32"
+    tf32 = "tf32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+
+
+class Compile(StrEnum):
+    """What torch's compiler makes faster: nothing, or the blocks, with one compiled Block for every depth."""
+
+    off = "off"
+    blocks = "blocks"
+
+
 class OptimizerName(StrEnum):
     """Update rules, both torch's own, stepping on flat storage."""
 

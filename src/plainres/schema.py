@@ -17,6 +17,7 @@ from plainres.options import (
     Activation,
     Augment,
     Boundary,
+    Compile,
     DataName,
     DecayRule,
     Drop,
@@ -30,6 +31,7 @@ from plainres.options import (
     Norm,
     OptimizerName,
     Placement,
+    Precision,
     Recipe,
     Residence,
     Scale,
@@ -213,7 +215,17 @@ class ScheduleConf:
 @dataclass
 class TrainerConf:
     """Budget, hardware and cadences. ``device`` enters the identity as its kind (cpu, cuda), not its index; ``devices``
-    is how many of them share a batch, as torchrun says."""
+    is how many of them share a batch, as torchrun says.
+
+    Attributes:
+        precision: see Precision; of updates and evaluations, see docs/speed.md.
+        accumulate: parts of a batch that are passed one after the other; it divides ``batch``. Their gradients add up
+            to the batch's; batch norm takes the statistics of a part.
+        checkpoint_blocks: keep the input of every so many blocks and compute what lies between again in the backward
+            pass; 0 keeps everything.
+        compile: see Compile. Probed steps run op by op.
+        cuda_graph: launch an unprobed update as one CUDA graph.
+    """
 
     steps: int = _identity(600)
     batch: int = _identity(128)
@@ -221,11 +233,21 @@ class TrainerConf:
     devices: int = _identity(1)
     device: str = _identity("auto")
     deterministic: bool = _identity(True)
+    precision: Precision = _identity(Precision.float32)
+    accumulate: int = _identity(1)
+    checkpoint_blocks: int = _identity(0)
+    compile: Compile = _identity(Compile.off)
+    cuda_graph: bool = _identity(False)
     eval_every: int = _record(75)
     eval_early: bool = _record(True)
     batchstats_every: int = _record(150)
     checkpoint_every: int = _free(100)
     allow_mixed_environment: bool = _free(False)
+
+    @property
+    def micro_batch(self) -> int:
+        """Examples that pass through the network together."""
+        return self.batch // self.accumulate
 
 
 @dataclass

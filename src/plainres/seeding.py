@@ -14,6 +14,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from plainres.options import Precision
+
 
 def generator(seed: int, *name: str | int) -> torch.Generator:
     """A CPU generator whose stream is a function of ``seed`` and ``name`` only."""
@@ -48,7 +50,9 @@ def evaluation_order(num_examples: int) -> torch.Tensor:
     return torch.randperm(num_examples, generator=generator(0, "evaluation order"))
 
 
-def set_determinism(threads: int, deterministic: bool, device_kind: str) -> None:
+def set_determinism(
+    threads: int, deterministic: bool, device_kind: str, precision: Precision = Precision.float32
+) -> None:
     """Reset every process-wide setting that moves a bit, at the start of each run.
 
     A warm worker trains many runs: nothing of the one before may leak into the next.
@@ -60,8 +64,9 @@ def set_determinism(threads: int, deterministic: bool, device_kind: str) -> None
     # torch.use_deterministic_algorithms is this call, after importing the compiler, which costs 1.3 s a process.
     torch._C._set_deterministic_algorithms(deterministic, warn_only=False)
     torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.allow_tf32 = False  # torch's default is True: convolutions would round to 10 bits
-    torch.set_float32_matmul_precision("highest")
+    tf32 = precision is Precision.tf32
+    torch.backends.cudnn.allow_tf32 = tf32  # torch's default is True: convolutions would round to 10 bits
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.set_default_dtype(torch.float32)
 
 

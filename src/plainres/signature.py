@@ -172,7 +172,7 @@ def sign(conf: RunConf, network: Network, data: Dataset, recorded: Operations | 
         recorded: its operations, where ``record_operations`` has been asked before.
     """
     rules = rules_of(conf)
-    recorded = recorded or record_operations(network, conf.trainer.batch, data.input_shape)
+    recorded = recorded or record_operations(network, conf.trainer.micro_batch, data.input_shape)
     return Signature(
         draws=Draws(network, conf.model, rules, conf.seed).hashes(),
         sizes={name: p.numel() for name, p in network.named_parameters()},
@@ -224,17 +224,17 @@ def arm_signature(conf: RunConf, data: Dataset) -> Signature:
 def forward_flops(conf: RunConf, data: Dataset) -> int:
     """``Operations.flops`` of the arm that these settings describe, for one example. A training step costs about
     three times as much: the backward pass has two matrix products for each of the forward pass's."""
-    return _operations(conf, data).flops // conf.trainer.batch
+    return _operations(conf, data).flops // conf.trainer.micro_batch
 
 
 def _operations(conf: RunConf, data: Dataset, network: Network | None = None) -> Operations:
     # Operations depend on neither seed nor data: a warm worker records them once for all seeds of a cell.
-    parts = (plain_values(conf.model), plain_values(conf.connection), conf.depth, conf.trainer.batch)
+    parts = (plain_values(conf.model), plain_values(conf.connection), conf.depth, conf.trainer.micro_batch)
     key = repr((parts, data.input_shape, data.num_classes))
     if key not in _recorded:
         network = network or build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
-        check_additions(network, conf.trainer.batch, data.input_shape)
-        _recorded[key] = record_operations(network, conf.trainer.batch, data.input_shape)
+        check_additions(network, conf.trainer.micro_batch, data.input_shape)
+        _recorded[key] = record_operations(network, conf.trainer.micro_batch, data.input_shape)
     return _recorded[key]
 
 

@@ -6,15 +6,11 @@ resumed run repeats nothing that was written and misses nothing that was not.
 """
 
 import math
-import os
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from plainres import checkpoint
 from plainres.checkpoint import Position
@@ -23,16 +19,19 @@ from plainres.data import Dataset
 from plainres.data.augment import Augmentation
 from plainres.data.batches import Batches
 from plainres.divergence import DeferredGuard, Divergence, ImmediateGuard, first_non_finite_value, name_first_non_finite
+from plainres.engine import Graphed, op_by_op
 from plainres.errors import Interrupted
 from plainres.evaluate import error_with_batch_statistics, evaluate
 from plainres.flat import FlatParameters
-from plainres.models.layer import BatchNorm
 from plainres.models.networks import Network
 from plainres.optim import learning_rate, set_learning_rate
 from plainres.pair import RunSpec
+from plainres.precision import computing
 from plainres.probes.probe import Probe
-from plainres.ranks import Ranks, ranks, synced
-from plainres.rows import RowWriter
+from plainres.progress import Progress
+from plainres.ranks import Ranks, ranks
+from plainres.rows import RowWriter, evaluation_row
+from plainres.step import Passed, Passes
 from plainres.store import RunFolder
 
 
@@ -68,8 +67,18 @@ class Parts:
 class Training:
     """One run from a position to the end of its budget, to a divergence, or to a request to stop."""
 
-    def __init__(self, parts: Parts, position: Position, should_stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, parts: Parts, position: Position, should_stop: Callable[[], bool], graphed: bool = False
+    ) -> None:
+        """
+        Args:
+            parts: of the run.
+            position: where it stands.
+            should_stop: asked at every step.
+            graphed: launch unprobed updates as one CUDA graph.
+        """
         self.parts = parts
+        self._graphed = Graphed(self._replayed) if graphed else None
         self.position = position
         self._should_stop = should_stop
         conf = parts.spec.conf
@@ -77,13 +86,15 @@ class Training:
         self._checkpoint_every = conf.trainer.checkpoint_every
         self._clip = conf.optimizer.clip_norm or math.inf
         self._ranks = ranks()
-        self._norms = [m for m in parts.network.modules() if isinstance(m, BatchNorm)]
         device = parts.spec.device
+        self.passes = Passes(parts.network, parts.flat, conf, device)
+        if self.passes.scale is not None and position.loss_scale is not None:
+            self.passes.scale.restore(position.loss_scale)
         self._wrong = torch.tensor(position.running["wrong"], dtype=torch.float64, device=device)
         self._loss = torch.tensor(position.running["loss"], dtype=torch.float64, device=device)
         self._clock = Clock(position.seconds)
-        self._last_progress = 0.0
-        self._last_loss = math.nan
+        self._progress = Progress(parts.folder, self._steps, device)
+        self._pending: tuple[int, float, Passed] | None = None
         if isinstance(parts.guard, DeferredGuard):
             parts.guard.start(position.step)
 
@@ -126,45 +137,56 @@ class Training:
         began = time.perf_counter()
         parts, conf = self.parts, self.parts.spec.conf
         probing = step in parts.plan.probes
+        if probing:
+            self._write_readings()  # of the probed step before: the probe is about to forget it
         # A probed step is computed whole on every rank: what is read in it is what one device would read.
         shared = None if probing else self._ranks
         x, y = self._batch(step, shared)
-        parts.network.begin_step(conf.seed, step)
-        if probing:
-            parts.probe.arm(len(y))
-        parts.flat.zero_grad()
-        with synced(self._norms) if shared else nullcontext():
-            logits = parts.network(x)
-        loss = F.cross_entropy(logits, y)
-        if shared:
-            loss = loss / shared.size  # of the mean over the global batch
-        loss.backward()
-        wrong = (logits.detach().argmax(1) != y).sum()
-        if shared:
-            loss = loss.detach()
-            shared.add_up(parts.flat.grad, loss, wrong)
-        if probing:
-            parts.probe.after_backward()
-        total = torch.linalg.vector_norm(parts.flat.grad)
-        if (bad := parts.guard.check(step, loss, total)) is not None:
-            return bad
-        clip_coef = torch.clamp(self._clip / (total + 1e-6), max=1.0) if self._clip < math.inf else None
-        if clip_coef is not None:
-            parts.flat.grad.mul_(clip_coef)
-        if probing:
-            parts.probe.before_update()
         lr = learning_rate(conf.schedule, conf.optimizer.lr, step, self._steps)
         set_learning_rate(parts.optimizer, lr)
-        parts.optimizer.step()
-        if probing:
-            parts.probe.after_update()
-            self._write_readings(step, lr, total, clip_coef)
-        self._wrong += wrong
-        self._loss += loss.detach() * parts.batches.batch
+        if self._graphed is not None and not probing:
+            loss = self._graphed(x, y)
+        else:
+            made = self._apply(step, x, y, parts.probe if probing else None, shared)
+            if isinstance(made, int):
+                return made
+            loss = made.loss
+            if probing:
+                self._pending = (step, lr, made)
+                if not isinstance(parts.guard, DeferredGuard):  # a GPU is read when it is waited for anyway
+                    self._write_readings()
         self.position.running["examples"] += parts.batches.batch
         self._clock.step(time.perf_counter() - began, probing)
-        self._report_progress(step, loss)
+        self._progress.step(step, loss, self.position.last_eval)
         return None
+
+    def _apply(
+        self, step: int, x: torch.Tensor, y: torch.Tensor, probe: Probe | None = None, shared: Ranks | None = None
+    ) -> Passed | int:
+        """Make the update of a batch; the step in which training diverged, if it did and this can be seen at once."""
+        parts = self.parts
+        passed = self.passes(step, x, y, probe, shared)
+        if (bad := parts.guard.check(step, passed.loss, passed.grad_norm)) is not None:
+            return bad
+        if self._clip < math.inf:
+            parts.flat.grad.mul_(self._clip_coef(passed))
+        if probe is not None:
+            probe.before_update()
+        parts.optimizer.step()
+        if probe is not None:
+            probe.after_update()
+        self._wrong += passed.wrong
+        self._loss += passed.loss * parts.batches.batch
+        return passed
+
+    def _clip_coef(self, passed: Passed) -> torch.Tensor:
+        return torch.clamp(self._clip / (passed.grad_norm + 1e-6), max=1.0)
+
+    def _replayed(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """What a graph records: an update of which nothing is a number of the host."""
+        passed = self._apply(0, x, y)
+        assert isinstance(passed, Passed), "only a guard on the device lets an update be recorded"
+        return passed.loss
 
     def _batch(self, step: int, shared: Ranks | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         parts, train = self.parts, self.parts.data.train
@@ -174,23 +196,31 @@ class Training:
         x_NCHW, y_N = train.take(index_N)
         return parts.augment(x_NCHW, index_N, parts.batches.epoch(step)), y_N
 
-    def _write_readings(self, step: int, lr: float, total: torch.Tensor, clip_coef: torch.Tensor | None) -> None:
-        # On a GPU a frozen step still passes here; its readings are not of a real update and are not written.
-        if self.parts.guard.flush() is not None:
+    def _write_readings(self) -> None:
+        """The rows of the last probed step, if they are not written yet."""
+        if self._pending is None:
             return
-        coef = 1.0 if clip_coef is None else clip_coef.item()
-        values = {"lr": lr, "grad_norm_total": total.item(), "clip_coef": coef}
+        (step, lr, passed), self._pending = self._pending, None
+        # On a GPU a frozen step passes here, too; its readings are not of a real update and are not written.
+        bad = self.parts.guard.flush()
+        if bad is not None and bad <= step:
+            return
+        coef = self._clip_coef(passed).item() if self._clip < math.inf else 1.0
+        values = {"lr": lr, "grad_norm_total": passed.grad_norm.item(), "clip_coef": coef}
+        if self.passes.scale is not None:
+            values["loss_scale"] = passed.scale
         self.parts.writer.write("steps", {"step": step, "kind": "update", "values": values})
         self.parts.writer.write("layers", self.parts.probe.row(step))
 
     def _evaluate(self, step: int) -> None:
         """Write the evaluation that stands under ``step`` updates, and start the running sums anew."""
         parts, running = self.parts, self.position.running
-        with self._clock.measure("evaluation"):
-            parts.network.begin_step(parts.spec.conf.seed, step)  # a rising α, also right after a resume
+        conf = parts.spec.conf
+        with self._clock.measure("evaluation"), computing(conf.trainer.precision, parts.spec.device):
+            parts.network.begin_step(conf.seed, step)  # a rising α, also right after a resume
             values: dict[str, float] = evaluate(parts.network, parts.data)
             if step in parts.plan.batchstats:
-                train, batch = parts.data.train, parts.batches.batch
+                train, batch = parts.data.train, conf.trainer.micro_batch
                 values["train_error_batchstats"] = error_with_batch_statistics(parts.network, train, batch)
             examples = running["examples"]
             if examples:
@@ -202,21 +232,24 @@ class Training:
         parts.writer.write("steps", evaluation_row(step, values))
         if all(map(math.isfinite, values.values())):
             self.position.last_eval = {"step": step} | values
-        self._progress(force=True)
+        self._progress.evaluated(step, self.position.last_eval)
 
     def _flush(self) -> Divergence | None:
+        self._write_readings()
         bad = self.parts.guard.flush()
         return None if bad is None else self._name(bad)
 
     def _name(self, step: int) -> Divergence:
-        x, y = self._batch(step)
-        self.parts.network.begin_step(self.parts.spec.conf.seed, step)  # a GPU notices some steps later
-        return name_first_non_finite(self.parts.network, self.parts.flat, x, y, step)
+        network, spec = self.parts.network, self.parts.spec
+        parts = self.passes.micro_batches(step, *self._batch(step))
+        with op_by_op(network), computing(spec.conf.trainer.precision, spec.device):
+            return name_first_non_finite(network, self.parts.flat, parts, step)
 
     def _save(self) -> None:
         parts, position = self.parts, self.position
         with self._clock.measure("store"):
             position.running |= {"wrong": self._wrong.item(), "loss": self._loss.item()}
+            position.loss_scale = None if self.passes.scale is None else self.passes.scale.state()
             lengths = position.lengths = parts.writer.sync()
             position.seconds = self._clock.seconds()
             checkpoint.save(parts.folder.checkpoint, parts.network, parts.flat, parts.optimizer, position, parts.place)
@@ -234,38 +267,3 @@ class Training:
             self._save()
         self.parts.writer.close()
         return self._clock.seconds()
-
-    def _report_progress(self, step: int, loss: torch.Tensor) -> None:
-        if time.monotonic() - self._last_progress > PROGRESS_SECONDS:
-            self._last_loss = loss.item()
-            self._progress()
-
-    def _progress(self, force: bool = False) -> None:
-        now = time.monotonic()
-        if force and now - self._last_progress < PROGRESS_SECONDS / 2:
-            return
-        self._last_progress = now
-        last = self.position.last_eval or {}
-        loss = self._last_loss if math.isfinite(self._last_loss) else None
-        error = last.get("train_error")
-        self.parts.folder.write_progress(
-            pid=os.getpid(), step=self.position.step, steps=self._steps, loss=loss, train_error=error
-        )
-
-
-PROGRESS_SECONDS = 0.5
-
-
-def evaluation_row(step: int, values: dict[str, float]) -> dict[str, Any]:
-    """The line of steps.jsonl for an evaluation; what is not finite or does not exist yet is null with a reason."""
-    row: dict[str, float | None] = dict(values)
-    reasons = {}
-    for name, value in values.items():
-        if not math.isfinite(value):
-            row[name] = None
-            reasons[name] = f"not finite ({value})"
-    for name in ("train_error_running", "train_loss_running"):
-        if name not in row:
-            row[name] = None
-            reasons[name] = "no update since the last row"
-    return {"step": step, "kind": "eval", "values": row, "reasons": reasons}

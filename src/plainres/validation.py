@@ -4,7 +4,7 @@ import math
 import re
 
 from plainres.errors import require
-from plainres.options import ScheduleName, Shortcut
+from plainres.options import Compile, Drop, Precision, ScheduleName, Shortcut
 from plainres.schema import RunConf, flatten
 from plainres.validation_network import validate_connection, validate_model
 from plainres.validation_start import validate_start
@@ -20,11 +20,16 @@ def validate(conf: RunConf) -> None:
     """
     leaves = {name: value for name, (_, value) in flatten(conf).items()}
     for name in ("model.width", "model.branch_layers", "trainer.steps", "trainer.threads", "trainer.devices",
+                 "trainer.accumulate",
                  "trainer.eval_every", "trainer.batchstats_every", "trainer.checkpoint_every"):  # fmt: skip
         require(leaves[name] >= 1, name, leaves[name], "a whole number of at least 1")
     batch = conf.trainer.batch
     require(batch >= 2, "trainer.batch", batch, "a whole number of at least 2", "batch norm needs two examples")
-    for name in ("seed", "probe.every", "probe.jacobian", "schedule.warmup_steps"):
+    parts = conf.trainer.accumulate
+    fits = batch % parts == 0 and batch >= 2 * parts
+    divisor = f"a divisor of trainer.batch={batch} that leaves two examples in a part"
+    require(fits, "trainer.accumulate", parts, divisor)
+    for name in ("seed", "trainer.checkpoint_blocks", "probe.every", "probe.jacobian", "schedule.warmup_steps"):
         require(leaves[name] >= 0, name, leaves[name], "a whole number of at least 0")
     for name in ("optimizer.lr", "optimizer.eps", "schedule.factor"):
         require(0 < leaves[name] < math.inf, name, leaves[name], "a finite number above 0")
@@ -63,9 +68,31 @@ def validate(conf: RunConf) -> None:
     validate_model(conf)
     validate_connection(conf)
     validate_start(conf)
+    _validate_engine(conf)
     device = conf.trainer.device
     good_device = re.fullmatch(r"auto|cpu|cuda(:\d+)?", device) is not None
     require(good_device, "trainer.device", device, "auto, cpu, cuda or cuda:N")
+
+
+def _validate_engine(conf: RunConf) -> None:
+    """What is compiled or recorded once cannot change from step to step; both arms are asked the same."""
+    trainer, connection = conf.trainer, conf.connection
+    changing = {
+        "connection.drop": connection.drop is not Drop.none,
+        "connection.shortcut": connection.shortcut is Shortcut.dropout or not isinstance(connection.shortcut, Shortcut),
+        "connection.alpha_warmup": connection.alpha_warmup > 0,
+        "model.branch": conf.model.branch is not None,
+        "trainer.checkpoint_blocks": trainer.checkpoint_blocks > 0,
+    }
+    at_odds = [name for name, asked in changing.items() if asked]
+    why = f"{' and '.join(at_odds)} cannot be compiled or recorded; leave one of them out"
+    require(trainer.compile is Compile.off or not at_odds, "trainer.compile", trainer.compile, "off here", why)
+    require(not trainer.cuda_graph or not at_odds, "trainer.cuda_graph", trainer.cuda_graph, "false here", why)
+    scaled = trainer.precision is Precision.fp16
+    require(
+        not (trainer.cuda_graph and scaled), "trainer.cuda_graph", trainer.cuda_graph,
+        "false with trainer.precision=fp16", "which looks at every gradient; use bf16",
+    )  # fmt: skip
 
 
 def _validate_data(conf: RunConf) -> None:

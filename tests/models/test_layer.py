@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from plainres.models.layer import BatchNorm, Layer, conv_kit, linear_kit
+from plainres.models.layer import BatchNorm, Layer, Pointwise, conv_kit, linear_kit
 from plainres.options import Activation, Norm
 
 CASES = [((6, 3), nn.BatchNorm1d), ((5, 3, 2, 4), nn.BatchNorm2d)]
@@ -72,3 +72,20 @@ def test_layers_are_op_norm_act(activate):
         assert [n for n, _ in layer.named_parameters()] == ["op.weight", "norm.weight", "norm.bias"]
         y = F.batch_norm(op(x.double(), layer.op.weight.double()), None, None, training=True)
         assert torch.allclose(layer(x).double(), y.clamp(min=0) if activate else y, atol=1e-5)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("width_in", [3, 6, 16])
+def test_a_pointwise_convolution_is_torchs_own_in_float64(width_in, stride):
+    torch.manual_seed(0)
+    mine = Pointwise(width_in, 10, stride, True)
+    theirs = nn.Conv2d(width_in, 10, 1, stride=stride).double()
+    theirs.load_state_dict(mine.state_dict())
+    x = torch.randn(8, width_in, 7, 8).contiguous(memory_format=torch.channels_last).requires_grad_()
+    x_64 = x.detach().double().requires_grad_()
+    y, expected = mine(x), theirs(x_64)
+    torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-5)
+    (y * y).sum().backward()
+    (expected * expected).sum().backward()
+    torch.testing.assert_close(x.grad.double(), x_64.grad, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(mine.weight.grad.double(), theirs.weight.grad, rtol=1e-4, atol=1e-3)

@@ -1,6 +1,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from plainres.errors import UserError
 from plainres.models.families import build, num_branches
@@ -112,3 +113,31 @@ def test_layer_sites_in_forward_order(make_conf, make_network, connection):
     assert sites[2].activation is modules["blocks.0.post"]
     assert sites[-1].activation is None and sites[-1].response is modules["head"]
     assert ["no norm" in s.response_label for s in sites] == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        ("cnn", (1, 8, 8)),
+        ("cnn", (3, 8, 8)),
+        ("cnn", (1, 1, 40)),
+        ("cifar_resnet", (1, 8, 8)),
+        ("cifar_resnet", (3, 8, 8)),
+    ],
+)
+def test_convolutions_work_channels_last_also_with_one_channel(make_preset, make_network, model, shape):
+    network, layouts = make_network(make_preset("residual", model), shape), []
+
+    def note(module, args, out):
+        layouts.append([t.stride()[1] for t in (args[0], out)])
+
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_hook(note)
+    x = torch.randn(8, *shape)
+    logits = network(x)
+    assert layouts and all(pair == [1, 1] for pair in layouts)
+    network.prepare = nn.Identity()
+    layouts.clear()
+    torch.testing.assert_close(network(x), logits, rtol=1e-4, atol=1e-5)
+    assert layouts[-1] != [1, 1]

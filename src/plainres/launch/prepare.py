@@ -19,6 +19,7 @@ from plainres.models.own_check import check_own
 from plainres.models.rules import rules_of
 from plainres.options import Shortcut
 from plainres.pair import RunSpec, make_spec, record_fields
+from plainres.precision import require_precision
 from plainres.probes.own_check import check_own_probes
 from plainres.ranks import require_ranks
 from plainres.schema import RunConf, flatten, plain_value
@@ -91,6 +92,7 @@ def checked_specs(confs: Sequence[RunConf], device_of: Callable[[str], str] = re
 def _check(spec: RunSpec, audited: set[str]) -> None:
     conf = spec.conf
     require_ranks(conf.trainer.devices)
+    require_precision(conf.trainer.precision, spec.device)
     data = load(conf.data)
     Batches(conf.seed, data.num_train, conf.trainer.batch)
     kind = make_spec(replace(conf, seed=0), spec.device).run_id

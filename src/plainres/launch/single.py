@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from plainres.engine import engine_notes
 from plainres.errors import UserError
 from plainres.job import Outcome, execute
 from plainres.launch import together
@@ -63,6 +64,8 @@ def _run_and_say(spec: RunSpec, study: Study) -> Outcome:
     console = make_console()
     folder = study.run_folder(spec.name)
     console.print(Text(f"plainres: 1 run -> {folder.path}"), soft_wrap=True)
+    for note in engine_notes([spec]):
+        console.print(Text(f"plainres: {note}"), soft_wrap=True)
     with stop_on_signals() as asked:
         if here := ranks():
             leader = together.Leader(asked, folder, here)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
+from plainres.engine import engine_notes
 from plainres.errors import UserError
 from plainres.job import Outcome
 from plainres.launch.prepare import prepare, resolve_device, settings_line
@@ -53,6 +54,8 @@ class Sweep:
         console = make_console()
         study, specs = prepare(confs, device_of)
         console.print(Text(f"plainres: {len(specs)} runs: {settings_line(confs)} -> {study.path}"), soft_wrap=True)
+        for note in engine_notes(specs):
+            console.print(Text(f"plainres: {note}"), soft_wrap=True)
         return cls(study, specs, confs[0].fail_fast, console)
 
     def run(self, launch: "Callable[[Sweep], list[Outcome] | None]") -> list[Outcome]:

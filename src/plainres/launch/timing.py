@@ -19,6 +19,7 @@ from plainres.data import load
 from plainres.evaluate import batch_statistics, chunks, evaluation_mode, shuffled_batches
 from plainres.models.networks import Network
 from plainres.pair import RunSpec
+from plainres.precision import computing
 from plainres.rows import compact
 from plainres.seeding import set_determinism
 from plainres.store import RunFolder
@@ -76,7 +77,7 @@ def measure(spec: RunSpec) -> Speed:
         MemoryError, RuntimeError: it does not fit into memory.
     """
     conf = spec.conf
-    set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device)
+    set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device, conf.trainer.precision)
     data = load(conf.data)
     with TemporaryDirectory(prefix="plainres-plan-") as place:
         folder = RunFolder(Path(place) / spec.name)
@@ -97,8 +98,9 @@ def _measure(training: Training, start: float, folder: RunFolder) -> Speed:
     update = stopwatch.updates(training, unprobed, UPDATES)
     probed = sorted(parts.plan.probes)
     with_probes = stopwatch.updates(training, probed, PROBED_UPDATES) if probed else update
-    train, val, batch = parts.data.train, parts.data.val, parts.batches.batch
-    with evaluation_mode(parts.network), torch.no_grad():
+    train, val, batch = parts.data.train, parts.data.val, parts.spec.conf.trainer.micro_batch
+    precision = parts.spec.conf.trainer.precision
+    with evaluation_mode(parts.network), torch.no_grad(), computing(precision, parts.spec.device):
         evaluation = stopwatch.one_pass(parts.network, lambda: chunks(train), len(train))
         evaluation += stopwatch.one_pass(parts.network, lambda: chunks(val), len(val))
         with batch_statistics(parts.network):

@@ -19,7 +19,7 @@ from plainres.errors import UserError, require
 from plainres.job import Outcome, execute
 from plainres.launch.prepare import prepare, resolve_device
 from plainres.launch.stopping import StopRequest, stop_on_signals
-from plainres.options import Drop, Shortcut, TrackerName
+from plainres.options import Compile, Drop, Shortcut, TrackerName
 from plainres.pair import RunSpec
 from plainres.ranks import LostRank, Ranks, ranks
 from plainres.schema import RunConf, TrackerConf
@@ -46,6 +46,11 @@ def check_shared(conf: RunConf) -> None:
     devices, batch = conf.trainer.devices, conf.trainer.batch
     require(batch % devices == 0, "trainer.batch", batch, f"a multiple of trainer.devices={devices}")
     alone = "one device trains it"
+    require(conf.trainer.accumulate == 1, "trainer.accumulate", conf.trainer.accumulate, "1 on several devices", alone)
+    off = conf.trainer.compile is Compile.off
+    require(off, "trainer.compile", conf.trainer.compile, "off on several devices", alone)
+    graph = conf.trainer.cuda_graph
+    require(not graph, "trainer.cuda_graph", graph, "false on several devices", alone)
     connection = conf.connection
     require(connection.drop is Drop.none, "connection.drop", connection.drop, "none on several devices", alone)
     ours = isinstance(connection.shortcut, Shortcut) and connection.shortcut is not Shortcut.dropout

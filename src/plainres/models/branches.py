@@ -84,8 +84,9 @@ class Attention(nn.Module):
 
 def _entropy(q_NHTK: torch.Tensor, k_NHTK: torch.Tensor) -> torch.Tensor:
     """Mean entropy (nats) of the attention weights over samples, heads and queries; ln T when uniform."""
-    logits = q_NHTK @ k_NHTK.transpose(-1, -2) / math.sqrt(q_NHTK.shape[-1])
-    log_weights = logits.float().log_softmax(-1)
+    with torch.autocast(q_NHTK.device.type, enabled=False):  # a reading is float32 whatever the network computes in
+        logits = q_NHTK.float() @ k_NHTK.float().transpose(-1, -2) / math.sqrt(q_NHTK.shape[-1])
+        log_weights = logits.log_softmax(-1)
     return -(log_weights.exp() * log_weights).sum(-1).mean()
 
 

@@ -3,11 +3,13 @@
 Shape suffixes: N examples, T tokens, D features, C channels, H height, W width.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -70,11 +72,46 @@ class BatchNorm(_BatchNorm):
         return centred * (torch.rsqrt(var + self.eps) * self.weight).view(shape) + self.bias.view(shape)
 
 
+def batch_norms(module: nn.Module) -> list[_BatchNorm]:
+    """All batch norms of a module, also a user's, in order."""
+    return [m for m in module.modules() if isinstance(m, _BatchNorm)]
+
+
+@contextmanager
+def kept_statistics(norms: Sequence[_BatchNorm]) -> Iterator[None]:
+    """Within, these move copies of their running statistics: for a pass that is made again."""
+    kept = [dict(norm._buffers) for norm in norms]
+    for norm in norms:
+        # The copies take the place of the buffers: what autograd has saved of these must not be written to.
+        norm._buffers.update({name: None if b is None else b.clone() for name, b in norm._buffers.items()})
+    try:
+        yield
+    finally:
+        for norm, buffers in zip(norms, kept, strict=True):
+            norm._buffers.update(buffers)
+
+
 class ChannelLayerNorm(nn.GroupNorm):
     """Layer norm of a feature map: over channels and space of each sample, with a scale per channel."""
 
     def __init__(self, width: int) -> None:
         super().__init__(1, width)
+
+
+class Pointwise(nn.Conv2d):
+    """A 1x1 convolution. A strided one picks its pixels first, which gives the same numbers.
+
+    torch's own strided kernel (2.14, oneDNN on AVX2, channels-last, fewer than 8 channels) writes beyond its memory in
+    the backward pass.
+    """
+
+    def __init__(self, width_in: int, width: int, stride: int, bias: bool) -> None:
+        super().__init__(width_in, width, kernel_size=1, stride=stride, bias=bias)
+
+    def forward(self, x_NCHW: torch.Tensor) -> torch.Tensor:
+        high, wide = self.stride
+        seen_NCHW = x_NCHW if self.stride == (1, 1) else x_NCHW[:, :, ::high, ::wide]
+        return F.conv2d(seen_NCHW, self.weight, self.bias)
 
 
 NORMS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm)
@@ -148,7 +185,7 @@ def conv_kit(norm: Norm, activation: Activation, sides: tuple[int, ...]) -> Kit:
     kernel, padding = (high, wide), (high // 2, wide // 2)
     return Kit(
         op=lambda i, o, stride: nn.Conv2d(i, o, kernel, stride=stride, padding=padding, bias=False),
-        pointwise=lambda i, o, stride, bias: nn.Conv2d(i, o, kernel_size=1, stride=stride, bias=bias),
+        pointwise=Pointwise,
         norm=norm,
         activation=activation,
         spatial=True,

@@ -3,7 +3,7 @@
 Shape suffixes: N examples, C channels, H height, W width, T tokens, D features.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -11,11 +11,15 @@ from torch import nn
 
 from plainres.models.block import Block
 from plainres.models.layer import ACTIVATIONS, NORMS, OPS, Layer
-from plainres.models.parts import ConnectionPart
+from plainres.models.parts import ConnectionPart, Rows
 
 
 class Network(nn.Module):
-    """stem -> blocks -> final -> pool -> head: (N, C, H, W) -> logits (N, num_classes)."""
+    """stem -> blocks -> final -> pool -> head: (N, C, H, W) -> logits (N, num_classes).
+
+    Attributes:
+        passage: takes a training pass through all blocks in their stead (passage.py); None: one after the other.
+    """
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class Network(nn.Module):
         self.pool = pool
         self.before_head = before_head
         self.head = head
+        self.passage: Callable[[torch.Tensor], torch.Tensor] | None = None
         # Found once: a step without such parts costs nothing.
         self._timed = [
             part for part in self.connection_parts() if type(part).begin_step is not ConnectionPart.begin_step
@@ -47,18 +52,22 @@ class Network(nn.Module):
 
     def forward(self, x_NCHW: torch.Tensor) -> torch.Tensor:
         x = self.stem(self.prepare(x_NCHW))
-        for block in self.blocks:
-            x = block(x)
+        if self.passage is not None and self.training and torch.is_grad_enabled():
+            x = self.passage(x)
+        else:
+            for block in self.blocks:
+                x = block(x)
         x = self.pool(self.final(x))
         if self.before_head is not None:
             x = self.before_head(x)
         logits: torch.Tensor = self.head(x)
         return logits
 
-    def begin_step(self, seed: int, step: int) -> None:
-        """Tell the parts that change over training (drop masks, a rising α) which step comes."""
+    def begin_step(self, seed: int, step: int, rows: Rows | None = None) -> None:
+        """Tell the parts that change over training (drop masks, a rising α) which step comes, and which rows of its
+        batch will pass; None for all of it."""
         for part in self._timed:
-            part.begin_step(seed, step)
+            part.begin_step(seed, step, rows)
 
     def connection_parts(self) -> list[ConnectionPart]:
         """Every part that the connection brings, once."""
@@ -73,10 +82,14 @@ class Network(nn.Module):
 class ChannelsLast(nn.Module):
     """The same images with the channels of a pixel side by side in memory, as convolutions are fastest.
 
-    Every layer after it keeps that order. With one channel both orders are one.
+    Every layer after it keeps that order. With one channel both orders are one in memory, and torch goes by
+    the strides: they have to say it.
     """
 
     def forward(self, x_NCHW: torch.Tensor) -> torch.Tensor:
+        n, channels, height, width = x_NCHW.shape
+        if channels == 1:
+            return x_NCHW.reshape(n, height, width, 1).permute(0, 3, 1, 2)
         return x_NCHW.contiguous(memory_format=torch.channels_last)
 
 

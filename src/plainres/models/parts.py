@@ -4,15 +4,63 @@ Every subclass of ConnectionPart (here, in shortcuts.py and in scales.py) belong
 what they do and hold as declared by it, and everything else in a network as shared by both arms.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
+
+from plainres.seeding import generator
 
 
 class ConnectionPart(nn.Module):
     """Belongs to the connection, not to the model."""
 
-    def begin_step(self, seed: int, step: int) -> None:
-        """Draw or set what this step needs, before its forward pass."""
+    def begin_step(self, seed: int, step: int, rows: "Rows | None" = None) -> None:
+        """Set what this step needs, before a forward pass over these rows of its batch (None: over all of it)."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A part of a batch: what is drawn for each example is the same whether it passes with all others or not.
+
+    Attributes:
+        first: its first example.
+        total: examples in the whole batch.
+    """
+
+    first: int
+    total: int
+
+
+class Draw:
+    """Random numbers of one connection part for each example of a batch, a function of (seed, step, block, example)."""
+
+    def __init__(self, name: str, index: int) -> None:
+        """
+        Args:
+            name: of what is drawn.
+            index: of the block.
+        """
+        self._name = name
+        self._index = index
+        self._moment: tuple[int, int, Rows | None] = (0, 0, None)
+
+    def begin_step(self, seed: int, step: int, rows: Rows | None) -> None:
+        """As ConnectionPart's."""
+        self._moment = (seed, step, rows)
+
+    def uniform(self, shape: tuple[int, ...], each: bool = True) -> torch.Tensor:
+        """In [0, 1), on the CPU, of this shape, whose first dimension is the examples that pass; the same every time.
+
+        Args:
+            shape: of the draws.
+            each: of every example; otherwise of the batch, with first dimension 1.
+        """
+        seed, step, rows = self._moment
+        source = generator(seed, self._name, step, self._index)
+        if rows is None or not each:
+            return torch.rand(shape, generator=source)
+        return torch.rand((rows.total, *shape[1:]), generator=source)[rows.first : rows.first + shape[0]]
 
 
 class Gate(ConnectionPart):

@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from plainres.models.parts import ConnectionPart
-from plainres.seeding import generator
+from plainres.models.parts import ConnectionPart, Draw, Rows
+from plainres.transfer import to_device
 
 
 class Identity(ConnectionPart):
@@ -72,18 +72,16 @@ class DropoutShortcut(ConnectionPart):
     def __init__(self, p: float, index: int) -> None:
         super().__init__()
         self.p = p
-        self.index = index
-        self._name: tuple[int, int] = (0, 0)
+        self._draw = Draw("shortcut dropout", index)
 
-    def begin_step(self, seed: int, step: int) -> None:
-        self._name = (seed, step)
+    def begin_step(self, seed: int, step: int, rows: Rows | None = None) -> None:
+        self._draw.begin_step(seed, step, rows)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return x
-        seed, step = self._name
-        draws = torch.rand(x.shape, generator=generator(seed, "shortcut dropout", step, self.index))
-        return x * ((draws >= self.p).to(x) / (1 - self.p))
+        kept = to_device((self._draw.uniform(x.shape) >= self.p).float(), x.device)
+        return (x * (kept / (1 - self.p))).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"p={self.p:g}"

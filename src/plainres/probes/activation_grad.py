@@ -38,12 +38,12 @@ class ActivationGradNorm:
         self._blocks = blocks
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._norms: list[torch.Tensor | None] = []
-        self._num_examples = 0
+        self._num_examples = 0.0
 
-    def arm(self, num_examples: int) -> None:
+    def arm(self, num_examples: float) -> None:
         """
         Args:
-            num_examples: examples in the loss's mean.
+            num_examples: examples in the loss's mean, divided by what that mean is multiplied by.
         """
         self._num_examples = num_examples
         self._norms = [None] * (len(self._blocks) + 1)

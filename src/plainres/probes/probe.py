@@ -58,10 +58,15 @@ class Probe:
             self._connection,
         )
 
-    def arm(self, num_examples: int) -> None:
-        """Begin a probed step; ``num_examples`` is the number of examples in the loss's mean."""
+    def arm(self, num_examples: int, loss_factor: float = 1.0) -> None:
+        """Begin a probed step.
+
+        Args:
+            num_examples: in the loss's mean.
+            loss_factor: what that mean is multiplied by before the backward pass.
+        """
         tap_blocks(self._blocks, self._branch)
-        self._activations.arm(num_examples)
+        self._activations.arm(num_examples / loss_factor)
         self._outputs.arm()
         self._connection.arm()
         if self._jacobian is not None:

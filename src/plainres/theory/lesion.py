@@ -22,6 +22,7 @@ from plainres.evaluate import evaluate
 from plainres.models.block import Block
 from plainres.models.networks import Network
 from plainres.models.parts import Concat
+from plainres.precision import computing
 from plainres.seeding import generator
 from plainres.theory.trained import Trained
 
@@ -76,10 +77,11 @@ def lesions(trained: Trained, swap: bool) -> Iterator[dict[str, object]]:
         cannot be done), reason.
     """
     shapes = block_shapes(trained.network, trained.data.train)
+    device = str(next(trained.network.parameters()).device)
     for lesion in swaps(trained.network, shapes) if swap else deletions(trained.network, shapes):
         values: Mapping[str, float | None] = dict.fromkeys(trained.intact)
         if lesion.parts:
-            with damaged(trained.network, lesion.parts):
+            with damaged(trained.network, lesion.parts), computing(trained.conf.trainer.precision, device):
                 values = evaluate(trained.network, trained.data)
         distance = None if lesion.other is None else lesion.other - lesion.block
         place = {"block": lesion.block, "other": lesion.other, "distance": distance, "kept": lesion.kept}

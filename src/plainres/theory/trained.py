@@ -18,6 +18,7 @@ from plainres.models.networks import Network
 from plainres.models.own import with_code
 from plainres.models.rules import rules_of, undecayed
 from plainres.options import shortcut_of
+from plainres.precision import computing
 from plainres.schema import RunConf
 from plainres.seeding import set_determinism
 from plainres.store import RunFolder, Status, Study
@@ -63,13 +64,15 @@ def load_trained(path: str | Path) -> Trained:
     if with_code(conf) != conf:
         raise UserError(f"{folder.name}: the file of its branch or shortcut has changed since it was trained")
     device = "cuda" if conf.trainer.device == "cuda" and torch.cuda.is_available() else "cpu"
-    set_determinism(conf.trainer.threads, conf.trainer.deterministic, device)
+    set_determinism(conf.trainer.threads, conf.trainer.deterministic, device, conf.trainer.precision)
     data = load(conf.data)
     if data.sha256 != record["data"]["sha256"]:
         raise UserError(f"{folder.name}: its data are not those it was trained on (data.name={conf.data.name})")
     network = _with_final_weights(folder, conf, data, device)
     data = data.to(device, conf.data.residence)
-    intact, recorded = evaluate(network, data), float(record["final"]["train_error"])
+    with computing(conf.trainer.precision, device):
+        intact = evaluate(network, data)
+    recorded = float(record["final"]["train_error"])
     if abs(intact["train_error"] - recorded) > TOLERANCE:
         raise UserError(
             f"{folder.name}: its checkpoint has a training error of {intact['train_error']:.2%} where its record says "

@@ -1,0 +1,158 @@
+"""How updates are executed: op by op, with compiled blocks, as one CUDA graph; and why not, where a machine cannot.
+
+What a setting cannot be combined with is refused (validation.py). What a machine lacks is no reason to refuse: the run
+goes on op by op, says so in one line, and records it, so that it is never paired with one that had what it lacks.
+"""
+
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import torch
+
+from plainres.models.block import Block
+from plainres.models.networks import Network
+from plainres.options import Compile
+from plainres.pair import RunSpec
+
+WARM_UP = 3  # updates before a graph is recorded: memory is taken, kernels are chosen
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What a run is executed by.
+
+    Attributes:
+        compiled: blocks by torch's compiler.
+        graphed: unprobed updates as one CUDA graph.
+        notes: one line for every setting that this machine cannot follow.
+    """
+
+    compiled: bool
+    graphed: bool
+    notes: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """For run.json: ``eager``, ``compiled blocks``, ``cuda graph``, or both of these."""
+        parts = ["compiled blocks"] * self.compiled + ["cuda graph"] * self.graphed
+        return ", ".join(parts) or "eager"
+
+
+def engine_of(spec: RunSpec) -> Engine:
+    """What this machine executes a run by."""
+    trainer, on_gpu = spec.conf.trainer, spec.device.startswith("cuda")
+    notes = []
+    missing = _missing_compiler(on_gpu) if trainer.compile is Compile.blocks else ""
+    if missing:
+        notes.append(f"trainer.compile=blocks: {missing}; blocks are executed op by op")
+    if trainer.cuda_graph and not on_gpu:
+        notes.append(f"trainer.cuda_graph=true: needs a CUDA device; on {spec.device} updates are executed op by op")
+    compiled = trainer.compile is Compile.blocks and not missing
+    return Engine(compiled, trainer.cuda_graph and on_gpu, tuple(notes))
+
+
+def engine_notes(specs: Sequence[RunSpec]) -> list[str]:
+    """What these runs ask for and this machine lacks, each once."""
+    return list(dict.fromkeys(note for spec in specs for note in engine_of(spec).notes))
+
+
+def _missing_compiler(on_gpu: bool) -> str:
+    """What torch's compiler needs and does not find; empty when it is there."""
+    if on_gpu:
+        return "" if find_spec("triton") else "there is no triton, which torch compiles for a GPU with"
+    compiler = os.environ.get("CXX", "g++")  # as torch looks for it
+    return "" if shutil.which(compiler) else f"there is no C++ compiler {compiler} (CXX names another)"
+
+
+class Compiled:
+    """Passes blocks through one compiled forward method: of blocks that are built alike, however many there are.
+
+    In a probed step blocks run op by op, because hooks inside a compiled one would see nothing.
+    """
+
+    def __init__(self, blocks: Sequence[torch.nn.Module]) -> None:
+        self._blocks = [block for block in blocks if isinstance(block, Block)]
+        self._forward = torch.compile(Block.forward, dynamic=False)
+        # torch 2.14 looks at .grad of its own stand-ins for parameters, and warns of it.
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", module="torch")
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        probed = self._blocks[0].tap is not None
+        for block in self._blocks:
+            x = block(x) if probed else self._forward(block, x)
+        return x
+
+
+@contextmanager
+def op_by_op(network: Network) -> Iterator[None]:
+    """Within, blocks are not compiled, so that hooks inside them are called."""
+    kept = network.passage
+    if isinstance(kept, Compiled):
+        network.passage = None
+    try:
+        yield
+    finally:
+        network.passage = kept
+
+
+Body = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Record = Callable[[Callable[[], torch.Tensor]], tuple[Callable[[], None], torch.Tensor]]
+
+
+def record_graph(body: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+    """Capture what a function launches: how to launch it again, and the tensor that then holds what it returned."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = body()
+    return graph.replay, out
+
+
+def aside(body: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """Run on a stream of its own, as what will be captured has to be warmed up."""
+    here, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    side.wait_stream(here)
+    with torch.cuda.stream(side):
+        out = body()
+    here.wait_stream(side)
+    return out
+
+
+class Graphed:
+    """An update that is recorded once and then launched as a whole, on batches copied to where it was recorded."""
+
+    def __init__(
+        self,
+        body: Body,
+        record: Record = record_graph,
+        warm_up: Callable[[Callable[[], torch.Tensor]], torch.Tensor] = aside,
+    ) -> None:
+        """
+        Args:
+            body: the update of a batch (images, labels); returns its loss. It may not wait for the device, and whatever
+                changes from step to step has to be in tensors.
+            record, warm_up: how it is captured and run before.
+        """
+        self._body = body
+        self._record = record
+        self._warm_up = warm_up
+        self._eager_left = WARM_UP
+        self._recorded: tuple[Callable[[], None], torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+
+    def __call__(self, x_NCHW: torch.Tensor, y_N: torch.Tensor) -> torch.Tensor:
+        """The loss of the batch, whose update is made; overwritten by the next."""
+        if self._eager_left:
+            self._eager_left -= 1
+            return self._warm_up(lambda: self._body(x_NCHW, y_N))
+        if self._recorded is None:  # recording computes nothing
+            x, y = x_NCHW.clone(), y_N.clone()
+            self._recorded = (*self._record(lambda: self._body(x, y)), x, y)
+        replay, loss, x, y = self._recorded
+        x.copy_(x_NCHW)
+        y.copy_(y_N)
+        replay()
+        return loss
