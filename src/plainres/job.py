@@ -7,7 +7,7 @@ its traceback in its folder, and neither takes the sweep down.
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from plainres.schema import plain_values
 from plainres.seeding import set_determinism
 from plainres.signature import forward_flops
 from plainres.source import finished_source
-from plainres.store import FINISHED, RunFolder, Status, Study
+from plainres.store import FINISHED, RunFolder, Status, Study, clear_partial
 from plainres.tracking.client import Tracker
 
 
@@ -61,15 +61,22 @@ def execute(spec: RunSpec, study: Study, should_stop: Callable[[], bool]) -> Out
     """
     began = time.perf_counter()
     folder = study.run_folder(spec.name)
-    if not folder.acquire(timeout=1):  # someone who only looks whether it is held lets go at once
+    try:
+        held = folder.acquire(timeout=1)  # someone who only looks whether it is held lets go at once
+    except OSError as error:
+        message = f"{folder.path}: cannot be written ({error.strerror}); make room, or the folder writable"
+        return Outcome(spec.name, Status.FAILED, False, message, 0.0)
+    if not held:
         return Outcome(spec.name, Status.RUNNING, True, "another process is training this run", 0.0)
     try:
         if (ended := _ended(folder)) is not None:
-            drop_lines(folder)
+            with suppress(OSError):  # they do no harm
+                drop_lines(folder)
             return Outcome(spec.name, ended, True, "", 0.0)
         status, message = _attempt(spec, study, folder, should_stop)
     finally:
-        folder.clear_progress()
+        with suppress(OSError):
+            folder.clear_progress()
         folder.release()
     return Outcome(spec.name, status, False, message, time.perf_counter() - began)
 
@@ -193,7 +200,7 @@ def _begin(spec: RunSpec, study: Study, folder: RunFolder, data: Dataset) -> dic
         "diverged": None,
         "error": None,
     }
-    folder.clear_partial()
+    clear_partial(folder.path)
     folder.write(record)
     folder.traceback.unlink(missing_ok=True)
     if not record["audit"]["clean"]:

@@ -27,7 +27,7 @@ from plainres.launch.stopping import StopRequest, stop_on_signals
 from plainres.launch.view import make_view
 from plainres.pair import RunSpec
 from plainres.schema import DataConf
-from plainres.store import FINISHED, Status, Study
+from plainres.store import FINISHED, RunFolder, Status, Study
 
 if TYPE_CHECKING:
     from plainres.launch.sweep import Sweep
@@ -58,13 +58,19 @@ def _should_stop() -> bool:
 
 
 def _work(spec: RunSpec, study: Study) -> Outcome:
-    if not _gpus:
-        return execute(spec, study, _should_stop)
-    try:
-        with lease(_gpus, _jobs_per_gpu, slots_folder(), _should_stop) as device:
-            return execute(replace(spec, device=device), study, _should_stop)
-    except Interrupted:  # before there was a device for it
-        return Outcome(spec.name, Status.PLANNED, True, "", 0.0)
+    # SIGTERM for the whole group of processes (a service or a container that ends): a checkpoint, then the end.
+    with stop_on_signals((signal.SIGTERM,), patient=True) as asked:
+
+        def should_stop() -> bool:
+            return asked() or _should_stop()
+
+        if not _gpus:
+            return execute(spec, study, should_stop)
+        try:
+            with lease(_gpus, _jobs_per_gpu, slots_folder(), should_stop) as device:
+                return execute(replace(spec, device=device), study, should_stop)
+        except Interrupted:  # before there was a device for it
+            return Outcome(spec.name, Status.PLANNED, True, "", 0.0)
 
 
 def pool_size(settings: LocalConf, threads: int, num_gpus: int) -> int:
@@ -116,6 +122,12 @@ def worker_pool(
         # Every job of ours has ended by now, or the sweep has: what may still run is a worker's warming up.
         pool.stop()
         pool.join()
+
+
+def _mark_dead(folder: RunFolder, message: str) -> None:
+    if Status(folder.read()["status"]) not in FINISHED:
+        folder.update(status=Status.FAILED, error={"kind": "WorkerDied", "message": message})
+    folder.clear_progress()
 
 
 @contextmanager
@@ -190,7 +202,10 @@ class _PoolRun:
         """The process is gone (killed, or out of memory); its run keeps its checkpoint and can be resumed."""
         message = f"its worker process died (exit code {error.exitcode}); the same command resumes it"
         folder = self._sweep.study.run_folder(spec.name)
-        if Status(folder.read()["status"]) not in FINISHED:
-            folder.update(status=Status.FAILED, error={"kind": "WorkerDied", "message": message})
-        folder.clear_progress()
+        try:
+            if folder.acquire(timeout=1):  # else another command has taken it over already
+                _mark_dead(folder, message)
+                folder.release()
+        except (OSError, UserError) as second:
+            message = f"{message} (and its status could not be written: {second})"
         return Outcome(spec.name, Status.FAILED, False, message, 0.0)

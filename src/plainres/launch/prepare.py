@@ -60,9 +60,7 @@ def prepare(confs: Sequence[RunConf], device_of: Callable[[str], str] = resolve_
     for spec in specs:
         check_record(spec, study)
     for spec in specs:
-        folder = study.run_folder(spec.name)
-        if not folder.exists():
-            folder.write(planned_record(spec, study))
+        study.run_folder(spec.name).plan(planned_record(spec, study))
     return study, specs
 
 

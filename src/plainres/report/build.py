@@ -23,6 +23,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock
+
 from plainres.analysis.load import identity_names
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.errors import UserError
@@ -38,7 +40,9 @@ from plainres.report.evidence_text import evidence_text
 from plainres.report.examine import Echo, ReportResult, examine
 from plainres.report.page.write import report_page
 from plainres.report.summary import summary_text
-from plainres.store import Study, write_atomic, write_json
+from plainres.store import Study, clear_partial, write_atomic, write_json
+
+LOCK = ".report.lock"  # in the study's folder
 
 
 def build_report(path: str | Path, echo: Echo = lambda line: None, beside: Sequence[str | Path] = ()) -> ReportResult:
@@ -54,9 +58,11 @@ def build_report(path: str | Path, echo: Echo = lambda line: None, beside: Seque
     """
     start = time.perf_counter()
     folder = Study.open(path).report_dir
-    with writable(folder):
-        result = examine(path, echo, beside, _draw)
+    with writable(folder), FileLock(folder.with_name(LOCK)):  # of two commands, one writes after the other
         folder.mkdir(parents=True, exist_ok=True)
+        for place in (folder, folder / "figures"):
+            clear_partial(place)
+        result = examine(path, echo, beside, _draw)
         _write_tables(result)
         draw_across(result, result.pool)
         write_construction(result)
