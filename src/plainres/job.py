@@ -4,6 +4,8 @@
 its traceback in its folder, and neither takes the sweep down.
 """
 
+import errno
+import os
 import time
 import traceback
 from collections.abc import Callable
@@ -101,7 +103,8 @@ def _attempt(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callab
     except Exception as error:
         status, message = _explain(error, spec, folder)
         details = {"kind": type(error).__name__, "message": message}
-        trace = None if isinstance(error, UserError) else "".join(traceback.format_exception(error))
+        told = isinstance(error, UserError) or _is_full(error)
+        trace = None if told else "".join(traceback.format_exception(error))
     try:
         if details and trace:
             folder.traceback.write_text(trace)
@@ -118,7 +121,15 @@ def _explain(error: Exception, spec: RunSpec, folder: RunFolder) -> tuple[Status
         return Status.FAILED, str(error)
     if out_of_memory(error):
         return Status.OOM, f"out of memory at trainer.batch={spec.conf.trainer.batch}; lower it or the width"
+    if _is_full(error):
+        why = os.strerror(error.errno)  # type: ignore[attr-defined]  # of an OSError
+        return Status.FAILED, f"{why}: {folder.path}; make room: the same command goes on from the last checkpoint"
     return Status.FAILED, f"{type(error).__name__}: {error}; traceback in {folder.traceback}"
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether the disk, or the user's share of it, has no room."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def out_of_memory(error: Exception) -> bool:

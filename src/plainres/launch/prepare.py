@@ -53,14 +53,17 @@ def prepare(confs: Sequence[RunConf], device_of: Callable[[str], str] = resolve_
         device_of: where a run trains, from its ``trainer.device``.
 
     Raises:
-        UserError: the first job that cannot be run.
+        UserError: the first job that cannot be run, or a study that cannot be written.
     """
     specs = checked_specs(confs, device_of)
     study = Study.create(confs[0].results_dir, confs[0].study)
     for spec in specs:
         check_record(spec, study)
-    for spec in specs:
-        study.run_folder(spec.name).plan(planned_record(spec, study))
+    try:
+        for spec in specs:
+            study.run_folder(spec.name).plan(planned_record(spec, study))
+    except OSError as error:
+        raise UserError(f"{study.path}: cannot be written ({error.strerror}); make room, or it writable") from error
     return study, specs
 
 

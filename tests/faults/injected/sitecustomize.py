@@ -41,6 +41,6 @@ def _watched(call: Callable[..., Any], path_of: Callable[[Any], str]) -> Callabl
 
 
 if CALL == "fsync":
-    os.fsync = _watched(os.fsync, lambda fd: os.readlink(f"/proc/self/fd/{fd}"))
+    os.fsync = _watched(os.fsync, lambda fd: str(pathlib.Path(f"/proc/self/fd/{fd}").readlink()))
 else:
     setattr(pathlib.Path, CALL, _watched(getattr(pathlib.Path, CALL), str))
