@@ -65,11 +65,13 @@ def finish(results: Path) -> str:
     return out
 
 
-def send_when(process: "subprocess.Popen[str]", due: Callable[[], bool], number: int = signal.SIGKILL) -> bool:
-    """Send a signal to the whole group once something is so; False when the command ended before."""
+def send_when(
+    process: "subprocess.Popen[str]", due: Callable[[], bool], number: int = signal.SIGKILL, who: str = "group"
+) -> bool:
+    """Send a signal to the command's group, or its leader, once something is so; False when it ended before."""
     while process.poll() is None:
         if due():
-            os.killpg(process.pid, number)
+            (os.killpg if who == "group" else os.kill)(process.pid, number)
             return True
         time.sleep(0.002)
     return False
