@@ -2,6 +2,7 @@
 
     python every_write.py PLACE writes SHARE   dies at every SHARE-th write; and finds the disk full from there on
     python every_write.py PLACE disks STEP     on disks of STEP KiB, 2 STEP, 3 STEP, … (in a mount namespace)
+    python every_write.py PLACE readonly 0     in folders that are mounted read-only (in a mount namespace)
 
 Each attempt is a fork, so that torch is imported once; this process itself trains nothing. told.json says for every
 fault where it was, how the attempt ended, and whether the second one has the undisturbed run's bits.
@@ -15,7 +16,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -244,13 +246,43 @@ def on_small_disks(place: Path, step: int) -> list[dict[str, Any]]:
     return told
 
 
+def in_read_only_folders(place: Path, _: int) -> list[dict[str, Any]]:
+    """The results, then the folder of the run alone; then the report of a study that is read-only."""
+    attempt(place / "undisturbed")
+    undisturbed, results, told = content(place / "undisturbed"), place / "results", []
+    results.mkdir()
+    with read_only(results):
+        first = attempt(results)
+    told.append(tried(results, "results", first, undisturbed))
+    folder = the_run(results)
+    folder.update(status="planned")
+    folder.checkpoint.unlink()
+    with read_only(folder.path):
+        first = attempt(results)
+    told.append(tried(results, "run", first, undisturbed))
+    with read_only(results):
+        first = report(results)
+    told.append({"where": "report", **first, "again": report(results)["ended"], "same": True})
+    return told
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
 def resize(disk: Path, size: str) -> None:
     subprocess.run(["mount", "-o", f"remount,size={size}", str(disk)], check=True)
 
 
 def main(place: Path, what: str, number: int) -> None:
     warm()
-    act = {"writes": at_every_write, "disks": on_small_disks}[what]
+    act = {"writes": at_every_write, "disks": on_small_disks, "readonly": in_read_only_folders}[what]
     (place / "told.json").write_text(json.dumps(act(place, number)))
 
 

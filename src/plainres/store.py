@@ -98,7 +98,8 @@ class Study:
         path = Path(results_dir).expanduser().absolute() / name
         marker = path / STUDY_FILE
         try:
-            if path.exists() and not marker.exists() and not all(map(_is_begun, path.iterdir())):
+            # In this order: another command makes the marker before anything that is not _is_begun.
+            if path.exists() and not all(map(_is_begun, path.iterdir())) and not marker.exists():
                 raise UserError(
                     f"study={name}: {path} exists and is no plainres study (no study.json in it); "
                     "choose another study= or results_dir="

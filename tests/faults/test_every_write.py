@@ -39,13 +39,19 @@ def check_one_line(told: dict[str, Any], allowed: set[str]) -> None:
         assert "\n" not in told["message"] and "traceback" not in told["message"]
 
 
-@pytest.mark.faults
-@pytest.mark.timeout(600)
-def test_small_disks_cost_no_bit(tmp_path: Path) -> None:
-    """Real ones: a tmpfs of 4 KiB more each time, in a mount namespace of its own."""
+@pytest.fixture
+def own_mounts() -> tuple[str, ...]:
+    """What a command is preceded by to have a mount namespace of its own."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("this machine lets nobody make a mount namespace")
-    told = faults(tmp_path, "disks", "4", around=("unshare", "-rm"))
+    return ("unshare", "-rm")
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+def test_small_disks_cost_no_bit(own_mounts: tuple[str, ...], tmp_path: Path) -> None:
+    """Real ones: a tmpfs of 4 KiB more each time."""
+    told = faults(tmp_path, "disks", "4", around=own_mounts)
     disks, reports = ([t for t in told if t["fault"] == fault] for fault in ("disk", "report"))
     assert len(disks) > 10 and disks[-1]["ended"] == "complete"
     for t in disks:
@@ -53,3 +59,13 @@ def test_small_disks_cost_no_bit(tmp_path: Path) -> None:
     for t in reports:
         assert t["ended"] == "refused" and FULL in t["message"] and "make room" in t["message"]
     assert [t for t in told if not t["same"]] == []
+
+
+@pytest.mark.faults
+def test_read_only_folders_are_one_line(own_mounts: tuple[str, ...], tmp_path: Path) -> None:
+    told = {t["where"]: t for t in faults(tmp_path, "readonly", "0", around=own_mounts)}
+    assert {where: t["ended"] for where, t in told.items()} == {
+        "results": "refused", "run": "failed", "report": "refused"
+    }  # fmt: skip
+    for t in told.values():
+        assert "Read-only file system" in t["message"] and "\n" not in t["message"] and t["same"], t

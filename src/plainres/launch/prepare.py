@@ -59,11 +59,14 @@ def prepare(confs: Sequence[RunConf], device_of: Callable[[str], str] = resolve_
     study = Study.create(confs[0].results_dir, confs[0].study)
     for spec in specs:
         check_record(spec, study)
-    try:
-        for spec in specs:
-            study.run_folder(spec.name).plan(planned_record(spec, study))
-    except OSError as error:
-        raise UserError(f"{study.path}: cannot be written ({error.strerror}); make room, or it writable") from error
+    for spec in specs:
+        folder = study.run_folder(spec.name)
+        try:
+            folder.plan(planned_record(spec, study))
+        except OSError as error:
+            raise UserError(
+                f"{folder.path}: cannot be written ({error.strerror}); make room, or it writable"
+            ) from error
     return study, specs
 
 
