@@ -53,8 +53,13 @@ def start(results: Path, fault: Fault | None = None, command: list[str] = COMMAN
         environment |= fault.environment | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return subprocess.Popen(
         [*command, f"results_dir={results}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, env=environment,
+        start_new_session=True, env=environment, preexec_fn=_hear_interrupts,
     )  # fmt: skip
+
+
+def _hear_interrupts() -> None:
+    """A shell's background job ignores Ctrl-C, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(results: Path) -> str:

@@ -5,7 +5,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -36,6 +36,14 @@ ONE = [
     "depth=4", "connection=residual", "model.width=6", "trainer.steps=8", "trainer.eval_every=2", "probe.every=2",
     "schedule.warmup_steps=2", "trainer.device=cpu", "trainer.checkpoint_every=3", "tracker=none",
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _hear_interrupts() -> Iterator[None]:
+    """Also where these tests are a shell's background job."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def command(monkeypatch: pytest.MonkeyPatch, results: Path, *words: str) -> None:
