@@ -27,18 +27,9 @@ CONSTRUCTION = (
 )  # fmt: skip
 OUTCOME = "construction_outcome"  # filled in by ``construction.with_outcomes``, which reads more than run.json
 SECONDS = ("train", "evaluation", "probes", "store", "tracker", "total")
-PARTS = (
-    "config",
-    "final",
-    "last_finite",
-    "diverged",
-    "error",
-    "construction",
-    "seconds",
-    "environment",
-    "data",
-    "audit",
-)
+PARTS = (  # objects, or null
+    "config", "final", "last_finite", "diverged", "error", "construction", "seconds", "environment", "data", "audit"
+)  # fmt: skip
 ENVIRONMENT = ("commit", "dirty_hash", "code_hash", "device_kind", "device_name", "threads", "precision")
 
 
