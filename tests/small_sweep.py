@@ -23,6 +23,8 @@ COMMAND = [
     "trainer.eval_every=15", "trainer.batchstats_every=75", "trainer.checkpoint_every=5", "probe.every=5",
     "trainer.device=cpu", "tracker=none", "study=small", "hydra.launcher.jobs=2",
 ]  # fmt: skip
+TEN = ["start"] * 2 + ["train"] * 4 + ["checkpoint"] * 2 + ["compaction", "report"]  # phases of the kills of a life
+LIVES = 5
 RUN_FILES = {".lock", "run.json", "steps.parquet", "layers.parquet", "checkpoint.pt"}
 STUDY_FILES = {".lock", ".report.lock", "study.json", "sweep.log", "runs", "report"}
 WHEN_IT_WAS = ("seconds_", "started", "finished", "peak_memory")  # columns of runs.csv

@@ -59,11 +59,12 @@ def test_a_plan_never_replaces_what_has_begun(study: Study) -> None:
     assert folder.read()["status"] == "running"
 
 
-def test_a_dead_workers_run_that_another_command_has_taken_over_stays_its(study: Study) -> None:
+@pytest.mark.parametrize("status", ["running", "complete"])
+def test_a_dead_worker_marks_its_run_and_no_finished_one(status: str, study: Study) -> None:
     folder = study.run_folder("run")
-    folder.write({"status": "running"})
+    folder.write({"status": status})
     pool._mark_dead(folder, "died")
-    assert folder.read()["status"] == "failed" and folder.read()["error"]["kind"] == "WorkerDied"
+    assert folder.read()["status"] == {"running": "failed"}.get(status, status)
 
 
 @pytest.mark.faults

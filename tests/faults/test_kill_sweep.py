@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from small_sweep import (
+    LIVES,
+    TEN,
     after,
     check_between,
     check_same,
@@ -22,7 +24,6 @@ from small_sweep import (
     start,
 )
 
-TEN = ["start"] * 2 + ["train"] * 4 + ["checkpoint"] * 2 + ["compaction", "report"]
 EIGHT = ["start", "train", "checkpoint", "train", "checkpoint", "compaction", "compaction", "report"]
 
 
@@ -80,7 +81,7 @@ def live(results: Path, undisturbed: tuple[Path, float], phases: list[str], seed
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(LIVES))
 def test_fifty_kills_change_no_bit(seed: int, undisturbed: tuple[Path, float], tmp_path: Path) -> None:
     assert live(tmp_path, undisturbed, TEN, seed) == Counter(TEN)
 
@@ -88,4 +89,4 @@ def test_fifty_kills_change_no_bit(seed: int, undisturbed: tuple[Path, float], t
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_eight_kills_change_no_bit(undisturbed: tuple[Path, float], tmp_path: Path) -> None:
-    assert live(tmp_path, undisturbed, EIGHT, 5) == Counter(EIGHT)
+    assert live(tmp_path, undisturbed, EIGHT, LIVES) == Counter(EIGHT)
