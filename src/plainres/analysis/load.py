@@ -103,7 +103,8 @@ def readable(folder: RunFolder) -> dict[str, Any]:
         raise UserError(f"runs/{folder.name}: run.json lacks ids, identity or a known status; delete it and run again")
     parts = {name: found.get(name) for name in PARTS if not isinstance(found.get(name), dict | None)}
     identity = {name: value for name, value in found["identity"].items() if not _is_allowed(name, value)}
-    for name, value in (parts | identity).items():
+    if wrong := parts | identity:
+        name, value = next(iter(wrong.items()))
         why = "upgrade plainres if a newer one wrote it, else delete the folder and run it again"
         raise UserError(f"runs/{folder.name}: run.json has {name}={value!r}; {why}")
     return found

@@ -125,6 +125,7 @@ def worker_pool(
 
 
 def _mark_dead(folder: RunFolder, message: str) -> None:
+    """Write down how a run ended whose process cannot do so any more; call only while holding it."""
     if Status(folder.read()["status"]) not in FINISHED:
         folder.update(status=Status.FAILED, error={"kind": "WorkerDied", "message": message})
     folder.clear_progress()
@@ -204,8 +205,10 @@ class _PoolRun:
         folder = self._sweep.study.run_folder(spec.name)
         try:
             if folder.acquire(timeout=1):  # else another command has taken it over already
-                _mark_dead(folder, message)
-                folder.release()
+                try:
+                    _mark_dead(folder, message)
+                finally:
+                    folder.release()
         except (OSError, UserError) as second:
             message = f"{message} (and its status could not be written: {second})"
         return Outcome(spec.name, Status.FAILED, False, message, 0.0)
