@@ -19,7 +19,7 @@ from plainres.launch.pool import pool_size, worker_pool
 from plainres.launch.prepare import prepare
 from plainres.launch.settings import LocalConf
 from plainres.launch.sweep import Sweep, exit_code
-from plainres.schema import RunConf
+from plainres.schema import DataConf, RunConf
 from plainres.store import Status
 
 Make = Callable[..., RunConf]
@@ -137,3 +137,25 @@ def test_a_mistake_found_while_workers_start_leaves_none_behind(tiny: Make) -> N
     with pytest.raises(UserError, match="depth=5"), worker_pool(LocalConf(jobs=2), 1, "cpu", "digits"):
         Sweep.prepare([tiny(depth=5)])
     assert not multiprocessing.active_children()
+
+
+def test_ctrl_c_while_workers_start_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Starting:
+        def __init__(self, **settings: object) -> None:
+            pass
+
+        def schedule(self, *work: object, **settings: object) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert signal.SIGINT in signal.sigpending(), "it waits, and what is started here inherits that it does"
+
+        def stop(self) -> None:
+            ended.append("stop")
+
+        join = stop
+
+    ended: list[str] = []
+    monkeypatch.setattr(pool, "ProcessPool", Starting)
+    with pytest.raises(KeyboardInterrupt), worker_pool(LocalConf(jobs=1), 1, "cpu", DataConf()):
+        pytest.fail("it went on")
+    assert ended == ["stop", "stop"]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -114,7 +115,7 @@ def worker_pool(
     given = (stop, os.getpid(), gpus, settings.jobs_per_gpu)
     pool = ProcessPool(max_workers=jobs, initializer=_start_worker, initargs=given, context=context)
     try:
-        with _ignoring_interrupts():
+        with _interrupts_held_back():
             for _ in range(jobs):
                 pool.schedule(_warm, args=(data,))
         yield lambda sweep: _run(sweep, pool, jobs, stop)
@@ -132,13 +133,14 @@ def _mark_dead(folder: RunFolder, message: str) -> None:
 
 
 @contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """A process started within inherits that Ctrl-C is not for it, before it could print a traceback."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _interrupts_held_back() -> Iterator[None]:
+    """A process (or thread) started within inherits that Ctrl-C is not for it; for this process it only waits."""
+    resource_tracker.ensure_running()  # multiprocessing's own; starting it would let interrupts through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _run(sweep: "Sweep", pool: ProcessPool, jobs: int, stop: Any) -> list[Outcome]:
