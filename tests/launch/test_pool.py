@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pebble import ProcessExpired, ProcessPool
 
 from plainres.errors import UserError
 from plainres.job import Outcome, execute
@@ -159,3 +160,23 @@ def test_ctrl_c_while_workers_start_is_not_lost(monkeypatch: pytest.MonkeyPatch)
         pytest.fail("it went on")
     assert ended == ["stop", "stop"]
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_ctrl_c_is_for_no_worker_also_not_for_one_that_replaces_a_dead_one() -> None:
+    workers = ProcessPool(max_workers=1, context=multiprocessing.get_context("spawn"))
+    try:
+        with pool._interrupts_held_back():
+            first = workers.schedule(os.getpid).result()
+        assert signal.SIGINT in workers.schedule(signal.pthread_sigmask, args=(signal.SIG_BLOCK, ())).result()
+        working = workers.schedule(time.sleep, args=(60,))
+        while not working.running():
+            time.sleep(0.01)
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(ProcessExpired):
+            working.result()
+        second = workers.schedule(os.getpid).result()
+        assert second != first
+        assert signal.SIGINT in workers.schedule(signal.pthread_sigmask, args=(signal.SIG_BLOCK, ())).result()
+    finally:
+        workers.stop()
+        workers.join()
