@@ -9,10 +9,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 STUDY ?= results/depth
 
-.PHONY: help install depth smoke report figures lint format test test-slow bench clean
+.PHONY: help install depth smoke report figures lint format test test-slow test-faults bench clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F '\t' '{printf "  make %-10s  %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F '\t' '{printf "  make %-11s  %s\n", $$1, $$2}'
 
 install: $(STAMP)  ## create .venv and install plainres in it (does nothing when nothing changed)
 
@@ -48,8 +48,11 @@ format: install  ## let ruff format and fix what it can
 test: install  ## the default test suite (under 5 minutes on 2 cores)
 	$(BIN)/python -m pytest -n auto
 
-test-slow: install  ## what the default suite leaves out: packaging, long fault injection
+test-slow: install  ## what the default suite leaves out: packaging, a sample of the fault injection
 	$(BIN)/python -m pytest -m slow -n auto
+
+test-faults: install  ## the long fault injection: 50 kills of a sweep, a full disk at every write (docs/reliability.md)
+	$(BIN)/python -m pytest -m faults --durations=0
 
 bench: install  ## speed beside what one would write by hand, as ratios with targets (8 minutes)
 	$(BIN)/python benchmarks/bench.py

@@ -1,30 +1,30 @@
 """python -m run [+sweep=NAME] [key=value ...]: the entry point. No science in here.
 
 Hydra composes the settings; ``plainres.launch`` checks and runs them. Nothing heavy is imported until a run
-starts, so that --help and mistakes answer at once.
+starts, so that --help and mistakes answer at once; not even Hydra before ``main``, so that Ctrl-C is one line from the
+beginning.
 """
 
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
-from hydra.types import RunMode
-from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
-
-from plainres.config import conf_dir, explain, register, to_conf
 from plainres.errors import UserError
+from plainres.launch.stopping import terminated_as_interrupted
 
-register()
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
 _TRACED = os.environ.get("HYDRA_FULL_ERROR") == "1"  # the user wants to see tracebacks
 _failures: list[str] = []  # what a single run has to tell the shell; Hydra drops a task's return value
 
 
-def _job(cfg: DictConfig) -> str:
+def _job(cfg: "DictConfig") -> str:
     """One run: the only one, or a job of one of Hydra's own launchers. Returns its status."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    from plainres.config import to_conf
     from plainres.launch.single import await_tracking, run_single
 
     try:
@@ -46,7 +46,24 @@ def _stop(message: str, code: int = 1) -> NoReturn:
 
 
 def main() -> None:
-    """Run what the command line asks for; exit 0, 1 for a mistake or a failed run, 130 after Ctrl-C."""
+    """Run what the command line asks for; exit 0, 1 for a mistake or a failed run, 130 after Ctrl-C or SIGTERM."""
+    try:
+        with terminated_as_interrupted():
+            _run()
+    except KeyboardInterrupt:
+        _stop("interrupted", 130)
+    if _failures:
+        _stop("\nplainres: ".join(_failures))
+
+
+def _run() -> None:
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from plainres.config import conf_dir, explain, register
+
+    register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us instead of being printed over several lines
     entry = hydra.main(config_path=conf_dir(), config_name="config", version_base="1.3")(_job)
     _failures.clear()
@@ -61,11 +78,6 @@ def main() -> None:
         if _TRACED or not (isinstance(error, MemoryError) or "can't allocate memory" in str(error)):
             raise
         _stop("this network does not fit into memory; lower model.width or depth")
-    except KeyboardInterrupt:
-        print("plainres: interrupted", file=sys.stderr)
-        sys.exit(130)
-    if _failures:
-        _stop("\nplainres: ".join(_failures))
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def test_a_study_is_made_and_opened_again(tmp_path):
     before = (made.path / "study.json").stat().st_mtime_ns
     assert Study.create(tmp_path / "results", "depth").path == made.path == Study.open(made.path).path
     assert (made.path / "study.json").stat().st_mtime_ns == before
-    assert sorted(p.name for p in made.path.iterdir()) == ["runs", "study.json"]
+    assert sorted(p.name for p in made.path.iterdir()) == [".lock", "runs", "study.json"]
 
 
 def test_an_empty_folder_becomes_a_study(tmp_path):

@@ -11,13 +11,16 @@ from importlib.metadata import version
 from importlib.util import find_spec
 
 from plainres.errors import UserError
+from plainres.launch.stopping import terminated_as_interrupted
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point. Exit code 0; 1 after a user's mistake (one line on stderr); 2 for a wrong command line."""
+    """Entry point. Exit code 0; 1 after a user's mistake (one line on stderr); 2 for a wrong command line;
+    130 after Ctrl-C or SIGTERM."""
     arguments = _parser().parse_args(argv)
     try:
-        arguments.command(arguments)
+        with terminated_as_interrupted():
+            arguments.command(arguments)
     except UserError as error:
         print(f"plainres: {error}", file=sys.stderr)
         sys.exit(1)

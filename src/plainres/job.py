@@ -4,10 +4,12 @@
 its traceback in its folder, and neither takes the sweep down.
 """
 
+import errno
+import os
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,7 +31,7 @@ from plainres.schema import plain_values
 from plainres.seeding import set_determinism
 from plainres.signature import forward_flops
 from plainres.source import finished_source
-from plainres.store import FINISHED, RunFolder, Status, Study
+from plainres.store import FINISHED, RunFolder, Status, Study, clear_partial
 from plainres.tracking.client import Tracker
 
 
@@ -62,15 +64,22 @@ def execute(spec: RunSpec, study: Study, should_stop: Callable[[], bool]) -> Out
     """
     began = time.perf_counter()
     folder = study.run_folder(spec.name)
-    if not folder.acquire(timeout=1):  # someone who only looks whether it is held lets go at once
+    try:
+        held = folder.acquire(timeout=1)  # someone who only looks whether it is held lets go at once
+    except OSError as error:
+        message = f"{folder.path}: cannot be written ({error.strerror}); make room, or the folder writable"
+        return Outcome(spec.name, Status.FAILED, False, message, 0.0)
+    if not held:
         return Outcome(spec.name, Status.RUNNING, True, "another process is training this run", 0.0)
     try:
         if (ended := _ended(folder)) is not None:
-            drop_lines(folder)
+            with suppress(OSError):  # they do no harm
+                drop_lines(folder)
             return Outcome(spec.name, ended, True, "", 0.0)
         status, message = _attempt(spec, study, folder, should_stop)
     finally:
-        folder.clear_progress()
+        with suppress(OSError):
+            folder.clear_progress()
         folder.release()
     return Outcome(spec.name, status, False, message, time.perf_counter() - began)
 
@@ -95,7 +104,8 @@ def _attempt(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callab
     except Exception as error:
         status, message = _explain(error, spec, folder)
         details = {"kind": type(error).__name__, "message": message}
-        trace = None if isinstance(error, UserError) else "".join(traceback.format_exception(error))
+        told = isinstance(error, UserError) or _is_full(error)
+        trace = None if told else "".join(traceback.format_exception(error))
     try:
         if details and trace:
             folder.traceback.write_text(trace)
@@ -115,7 +125,15 @@ def _explain(error: Exception, spec: RunSpec, folder: RunFolder) -> tuple[Status
             f"out of memory at trainer.batch={spec.conf.trainer.batch}; lower it or the width, or raise "
             "trainer.accumulate or trainer.checkpoint_blocks (docs/speed.md)"
         )
+    if _is_full(error):
+        why = os.strerror(error.errno)  # type: ignore[attr-defined]  # of an OSError
+        return Status.FAILED, f"{why}: {folder.path}; make room: the same command goes on from the last checkpoint"
     return Status.FAILED, f"{type(error).__name__}: {error}; traceback in {folder.traceback}"
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether the disk, or the user's share of it, has no room."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def out_of_memory(error: Exception) -> bool:
@@ -197,7 +215,7 @@ def _begin(spec: RunSpec, study: Study, folder: RunFolder, data: Dataset) -> dic
         "diverged": None,
         "error": None,
     }
-    folder.clear_partial()
+    clear_partial(folder.path)
     folder.write(record)
     folder.traceback.unlink(missing_ok=True)
     if not record["audit"]["clean"]:

@@ -6,6 +6,7 @@ length of both files, and a resumed run cuts them back to it, so that no row is 
 
 import math
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plainres.errors import UserError
-from plainres.store import RunFolder
+from plainres.store import RunFolder, write_atomic
 
 TABLES = ("steps", "layers")
 
@@ -54,8 +55,8 @@ class RowWriter:
             UserError: rows that the checkpoint covers are gone.
         """
         self._files: dict[str, BinaryIO] = {}
-        for table, length in (lengths or {}).items():
-            path = folder.path / f"{table}.jsonl"
+        for table in TABLES:
+            path, length = folder.path / f"{table}.jsonl", lengths[table] if lengths else 0
             found = path.stat().st_size if path.exists() else 0
             if found < length:
                 raise UserError(
@@ -82,8 +83,9 @@ class RowWriter:
         return {table: file.tell() for table, file in self._files.items()}
 
     def close(self) -> None:
-        for file in self._files.values():
-            file.close()
+        with ExitStack() as closing:  # the second also where the first finds no room for its last lines
+            for file in self._files.values():
+                closing.callback(file.close)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -180,9 +182,9 @@ def compact(folder: RunFolder, layout: dict[str, list[str]]) -> None:
         "layers": layers_table(read_lines(folder.path / "layers.jsonl"), layout),
     }
     for name, table in tables.items():
-        partial = folder.path / f".{name}.partial"
-        pq.write_table(table, partial, compression="zstd", row_group_size=1 << 20)
-        partial.replace(folder.path / f"{name}.parquet")
+        content = pa.BufferOutputStream()
+        pq.write_table(table, content, compression="zstd", row_group_size=1 << 20)
+        write_atomic(folder.path / f"{name}.parquet", content.getvalue().to_pybytes())
 
 
 def drop_lines(folder: RunFolder) -> None:

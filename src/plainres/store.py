@@ -16,7 +16,9 @@ Line format: ``{"step": 3, "kind": "update", "values": {"lr": 0.01}, "reasons": 
 """
 
 import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from plainres.errors import UserError
 
 STUDY_FILE = "study.json"
 FORMAT = 1
+_SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Status(StrEnum):
@@ -60,6 +63,12 @@ def write_atomic(path: Path, data: bytes) -> None:
         raise
 
 
+def clear_partial(folder: Path) -> None:
+    """Delete what a killed process had half-written; call only while nobody else writes into the folder."""
+    for partial in folder.glob(".*.partial"):
+        partial.unlink(missing_ok=True)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON atomically, indented for people."""
     write_atomic(path, orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")
@@ -89,18 +98,20 @@ class Study:
         path = Path(results_dir).expanduser().absolute() / name
         marker = path / STUDY_FILE
         try:
-            if path.exists() and not marker.exists() and any(path.iterdir()):
+            # In this order: another command makes the marker before anything that is not _is_begun.
+            if path.exists() and not all(map(_is_begun, path.iterdir())) and not marker.exists():
                 raise UserError(
                     f"study={name}: {path} exists and is no plainres study (no study.json in it); "
                     "choose another study= or results_dir="
                 )
-            if not marker.exists():
-                path.mkdir(parents=True, exist_ok=True)
-                write_json(marker, {"format": FORMAT, "study": name})
-            (path / "runs").mkdir(exist_ok=True)
-            probe = path / f".writable.{os.getpid()}"
-            probe.touch()
-            probe.unlink()
+            path.mkdir(parents=True, exist_ok=True)
+            with FileLock(path / ".lock"):
+                clear_partial(path)
+                (path / ".writable.partial").touch()
+                clear_partial(path)
+                if not marker.exists():
+                    write_json(marker, {"format": FORMAT, "study": name})
+                (path / "runs").mkdir(exist_ok=True)
         except OSError as error:
             raise UserError(
                 f"results_dir={results_dir}: cannot write {path} ({error.strerror}); choose another"
@@ -138,6 +149,11 @@ class Study:
         root = self.path / "runs"
         if root.is_dir():
             yield from (RunFolder(p) for p in sorted(root.iterdir()) if p.is_dir())
+
+
+def _is_begun(path: Path) -> bool:
+    """Whether it is of a study that another command makes just now, or was killed while it made it."""
+    return path.name == ".lock" or path.name.endswith(".partial")
 
 
 def _remedy(path: Path) -> str:
@@ -187,17 +203,31 @@ class RunFolder:
         """run.json.
 
         Raises:
-            UserError: it is missing, garbled, or of a newer format.
+            UserError: it is missing, garbled, of a newer format, or has an id that no run has.
         """
-        record = read_json(self.path / "run.json")
+        path = self.path / "run.json"
+        record = read_json(path)
         if record.get("format", 0) > FORMAT:
             raise UserError(f"{self.path}: written by a newer plainres (format {record['format']}); upgrade plainres")
+        run_id = record.get("run_id", "none")
+        if not (isinstance(run_id, str) and _SAFE_ID.fullmatch(run_id)):  # W&B's files are named by it
+            raise UserError(f"{path}: run_id={run_id!r}: must be letters and digits; {_remedy(path)}")
         return record
 
     def write(self, record: dict[str, Any]) -> None:
         """Replace run.json as a whole."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.path / "run.json", {"format": FORMAT} | record)
+
+    def plan(self, record: dict[str, Any]) -> None:
+        """Write the record of a run that nobody has begun or planned; leave any other as it is."""
+        if self.exists() or not self.acquire():
+            return
+        try:
+            if not self.exists():
+                self.write(record)
+        finally:
+            self.release()
 
     def update(self, **changes: Any) -> dict[str, Any]:
         """Change top-level entries of run.json."""
@@ -238,8 +268,9 @@ class RunFolder:
     def write_progress(self, **values: Any) -> None:
         """Say where a running job stands (step, loss, train_error); a lost or late one harms nothing."""
         partial = self.path / ".progress.partial"
-        partial.write_bytes(orjson.dumps(values))
-        partial.replace(self.path / "progress.json")
+        with suppress(OSError):
+            partial.write_bytes(orjson.dumps(values))
+            partial.replace(self.path / "progress.json")
 
     def read_progress(self) -> dict[str, Any]:
         try:
@@ -251,8 +282,3 @@ class RunFolder:
     def clear_progress(self) -> None:
         for name in ("progress.json", ".progress.partial"):
             (self.path / name).unlink(missing_ok=True)
-
-    def clear_partial(self) -> None:
-        """Delete what a killed process had half-written; call only while holding the run."""
-        for partial in self.path.glob(".*.partial"):
-            partial.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pebble import ProcessExpired, ProcessPool
 
 from plainres.errors import UserError
 from plainres.job import Outcome, execute
@@ -19,7 +20,7 @@ from plainres.launch.pool import pool_size, worker_pool
 from plainres.launch.prepare import prepare
 from plainres.launch.settings import LocalConf
 from plainres.launch.sweep import Sweep, exit_code
-from plainres.schema import RunConf
+from plainres.schema import DataConf, RunConf
 from plainres.store import Status
 
 Make = Callable[..., RunConf]
@@ -139,3 +140,45 @@ def test_a_mistake_found_while_workers_start_leaves_none_behind(tiny: Make) -> N
     with pytest.raises(UserError, match="depth=5"), worker_pool(LocalConf(jobs=2), 1, "cpu", "digits"):
         Sweep.prepare([tiny(depth=5)])
     assert not multiprocessing.active_children()
+
+
+def test_ctrl_c_while_workers_start_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Starting:
+        def __init__(self, **settings: object) -> None:
+            pass
+
+        def schedule(self, *work: object, **settings: object) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert signal.SIGINT in signal.sigpending(), "it waits, and what is started here inherits that it does"
+
+        def stop(self) -> None:
+            ended.append("stop")
+
+        join = stop
+
+    ended: list[str] = []
+    monkeypatch.setattr(pool, "ProcessPool", Starting)
+    with pytest.raises(KeyboardInterrupt), worker_pool(LocalConf(jobs=1), 1, "cpu", DataConf()):
+        pytest.fail("it went on")
+    assert ended == ["stop", "stop"]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_ctrl_c_is_for_no_worker_also_not_for_one_that_replaces_a_dead_one() -> None:
+    workers = ProcessPool(max_workers=1, context=multiprocessing.get_context("spawn"))
+    try:
+        with pool._interrupts_held_back():
+            first = workers.schedule(os.getpid).result()
+        assert signal.SIGINT in workers.schedule(signal.pthread_sigmask, args=(signal.SIG_BLOCK, ())).result()
+        working = workers.schedule(time.sleep, args=(60,))
+        while not working.running():
+            time.sleep(0.01)
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(ProcessExpired):
+            working.result()
+        second = workers.schedule(os.getpid).result()
+        assert second != first
+        assert signal.SIGINT in workers.schedule(signal.pthread_sigmask, args=(signal.SIG_BLOCK, ())).result()
+    finally:
+        workers.stop()
+        workers.join()

@@ -24,6 +24,7 @@ from plainres.models.layer import BatchNorm
 from plainres.ranks import Ranks, ranks, synced
 from plainres.schema import RunConf
 from plainres.store import RunFolder, Status, Study
+from small_sweep import check_same_run
 
 Make = Callable[..., RunConf]
 TWO = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
@@ -216,3 +217,24 @@ def test_one_folder_and_whatever_happens_the_same_command_goes_on_to_the_same_bi
         assert (one.path / table).read_bytes() == (other.path / table).read_bytes()
     weights = [torch.load(f.checkpoint, weights_only=True)["parameters"] for f in (one, other)]
     assert torch.equal(*weights)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+def test_a_killed_rank_0_leaves_a_stale_run_that_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    steps = ["trainer.steps=300", "model.norm=layer"]
+    undisturbed = start(tmp_path / "a", *steps)
+    _, err = undisturbed.communicate(timeout=200)
+    assert undisturbed.returncode == 0, err
+
+    process = start(tmp_path / "b", *steps)
+    os.kill(when_training(tmp_path / "b", 60), signal.SIGKILL)
+    process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert the_run(tmp_path / "b").status() is Status.STALE and the_run(tmp_path / "b").checkpoint.exists()
+
+    process = start(tmp_path / "b", *steps)
+    assert process.communicate(timeout=200) and process.returncode == 0
+    one, other = the_run(tmp_path / "a"), the_run(tmp_path / "b")
+    assert other.read()["attempts"] == 2
+    check_same_run(other, one)

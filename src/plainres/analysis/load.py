@@ -1,8 +1,11 @@
 """A study's folders as one table with a row per run. Broken folders are named, and the rest is still done."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
 
 from plainres.analysis.commands import PLACES
 from plainres.analysis.settings import add_labels
@@ -24,6 +27,9 @@ CONSTRUCTION = (
 )  # fmt: skip
 OUTCOME = "construction_outcome"  # filled in by ``construction.with_outcomes``, which reads more than run.json
 SECONDS = ("train", "evaluation", "probes", "store", "tracker", "total")
+PARTS = (  # objects, or null
+    "config", "final", "last_finite", "diverged", "error", "construction", "seconds", "environment", "data", "audit"
+)  # fmt: skip
 ENVIRONMENT = ("commit", "dirty_hash", "code_hash", "device_kind", "device_name", "threads", "precision")
 
 
@@ -95,7 +101,37 @@ def readable(folder: RunFolder) -> dict[str, Any]:
         complete = False
     if not complete:
         raise UserError(f"runs/{folder.name}: run.json lacks ids, identity or a known status; delete it and run again")
+    parts = {name: found.get(name) for name in PARTS if not isinstance(found.get(name), dict | None)}
+    identity = {name: value for name, value in found["identity"].items() if not _is_allowed(name, value)}
+    if wrong := parts | identity:
+        name, value = next(iter(wrong.items()))
+        why = "upgrade plainres if a newer one wrote it, else delete the folder and run it again"
+        raise UserError(f"runs/{folder.name}: run.json has {name}={value!r}; {why}")
     return found
+
+
+@lru_cache(maxsize=1)
+def identity_types() -> dict[str, tuple[type, ...]]:
+    """What JSON holds for each identity field: the types that its value may have."""
+    return _types(RunConf, "", set(identity_names()))
+
+
+def _types(conf: type, prefix: str, wanted: set[str]) -> dict[str, tuple[type, ...]]:
+    found: dict[str, tuple[type, ...]] = {}
+    for name, hint in get_type_hints(conf).items():
+        if is_dataclass(hint):
+            found |= _types(cast(type, hint), f"{prefix}{name}.", wanted)
+        elif prefix + name in wanted:
+            kinds = [get_origin(h) or h for h in (get_args(hint) if isinstance(hint, UnionType) else [hint])]
+            found[prefix + name] = tuple(kinds)
+    return found
+
+
+def _is_allowed(name: str, value: object) -> bool:
+    """Whether an identity field may have this value; of a field that is younger than this code, nothing is known."""
+    allowed, kind = identity_types().get(name, (type(value),)), type(value)
+    choices = {str(choice) for enum in allowed if issubclass(enum, StrEnum) for choice in enum}
+    return kind in allowed or (kind is int and float in allowed) or (kind is str and value in choices)
 
 
 def identity_names() -> list[str]:

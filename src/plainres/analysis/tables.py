@@ -115,7 +115,8 @@ def _load(
             parts.append(table.select(schema.names).cast(schema).filter(filters[run["run_id"]]))
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
             problems.append(
-                f"runs/{run['folder']}: {name} table cannot be read ({type(error).__name__}); left out of the figures"
+                f"runs/{run['folder']}: {name} table cannot be read ({type(error).__name__}); left out of the figures; "
+                "delete the folder and run it again"
             )
             continue
         owners.append((i, parts[-1].num_rows))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +28,7 @@ from plainres.launch.stopping import StopRequest, stop_on_signals
 from plainres.launch.view import make_view
 from plainres.pair import RunSpec
 from plainres.schema import DataConf
-from plainres.store import FINISHED, Status, Study
+from plainres.store import FINISHED, RunFolder, Status, Study
 
 if TYPE_CHECKING:
     from plainres.launch.sweep import Sweep
@@ -58,13 +59,19 @@ def _should_stop() -> bool:
 
 
 def _work(spec: RunSpec, study: Study) -> Outcome:
-    if not _gpus:
-        return execute(spec, study, _should_stop)
-    try:
-        with lease(_gpus, _jobs_per_gpu, slots_folder(), _should_stop) as device:
-            return execute(replace(spec, device=device), study, _should_stop)
-    except Interrupted:  # before there was a device for it
-        return Outcome(spec.name, Status.PLANNED, True, "", 0.0)
+    # SIGTERM for the whole group of processes (a service or a container that ends): a checkpoint, then the end.
+    with stop_on_signals((signal.SIGTERM,), patient=True) as asked:
+
+        def should_stop() -> bool:
+            return asked() or _should_stop()
+
+        if not _gpus:
+            return execute(spec, study, should_stop)
+        try:
+            with lease(_gpus, _jobs_per_gpu, slots_folder(), should_stop) as device:
+                return execute(replace(spec, device=device), study, should_stop)
+        except Interrupted:  # before there was a device for it
+            return Outcome(spec.name, Status.PLANNED, True, "", 0.0)
 
 
 def pool_size(settings: LocalConf, threads: int, num_gpus: int) -> int:
@@ -108,7 +115,7 @@ def worker_pool(
     given = (stop, os.getpid(), gpus, settings.jobs_per_gpu)
     pool = ProcessPool(max_workers=jobs, initializer=_start_worker, initargs=given, context=context)
     try:
-        with _ignoring_interrupts():
+        with _interrupts_held_back():
             for _ in range(jobs):
                 pool.schedule(_warm, args=(data,))
         yield lambda sweep: _run(sweep, pool, jobs, stop)
@@ -118,14 +125,22 @@ def worker_pool(
         pool.join()
 
 
+def _mark_dead(folder: RunFolder, message: str) -> None:
+    """Write down how a run ended whose process cannot do so any more; call only while holding it."""
+    if Status(folder.read()["status"]) not in FINISHED:
+        folder.update(status=Status.FAILED, error={"kind": "WorkerDied", "message": message})
+    folder.clear_progress()
+
+
 @contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """A process started within inherits that Ctrl-C is not for it, before it could print a traceback."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _interrupts_held_back() -> Iterator[None]:
+    """A process (or thread) started within inherits that Ctrl-C is not for it; for this process it only waits."""
+    resource_tracker.ensure_running()  # multiprocessing's own; starting it would let interrupts through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _run(sweep: "Sweep", pool: ProcessPool, jobs: int, stop: Any) -> list[Outcome]:
@@ -190,7 +205,12 @@ class _PoolRun:
         """The process is gone (killed, or out of memory); its run keeps its checkpoint and can be resumed."""
         message = f"its worker process died (exit code {error.exitcode}); the same command resumes it"
         folder = self._sweep.study.run_folder(spec.name)
-        if Status(folder.read()["status"]) not in FINISHED:
-            folder.update(status=Status.FAILED, error={"kind": "WorkerDied", "message": message})
-        folder.clear_progress()
+        try:
+            if folder.acquire(timeout=1):  # else another command has taken it over already
+                try:
+                    _mark_dead(folder, message)
+                finally:
+                    folder.release()
+        except (OSError, UserError) as second:
+            message = f"{message} (and its status could not be written: {second})"
         return Outcome(spec.name, Status.FAILED, False, message, 0.0)

@@ -54,7 +54,7 @@ def prepare(confs: Sequence[RunConf], device_of: Callable[[str], str] = resolve_
         device_of: where a run trains, from its ``trainer.device``.
 
     Raises:
-        UserError: the first job that cannot be run.
+        UserError: the first job that cannot be run, or a study that cannot be written.
     """
     specs = checked_specs(confs, device_of)
     study = Study.create(confs[0].results_dir, confs[0].study)
@@ -62,8 +62,12 @@ def prepare(confs: Sequence[RunConf], device_of: Callable[[str], str] = resolve_
         check_record(spec, study)
     for spec in specs:
         folder = study.run_folder(spec.name)
-        if not folder.exists():
-            folder.write(planned_record(spec, study))
+        try:
+            folder.plan(planned_record(spec, study))
+        except OSError as error:
+            raise UserError(
+                f"{folder.path}: cannot be written ({error.strerror}); make room, or it writable"
+            ) from error
     return study, specs
 
 

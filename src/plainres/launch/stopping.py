@@ -31,6 +31,16 @@ class StopRequest:
 
 
 @contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """Within, SIGTERM ends the process as Ctrl-C does: by a KeyboardInterrupt, which cleans up and exits with 130."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def stop_on_signals(
     numbers: Sequence[int] = (signal.SIGINT, signal.SIGTERM), patient: bool = False
 ) -> Iterator[StopRequest]:

@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from filelock import FileLock
+
 from plainres.analysis.load import identity_names
 from plainres.analysis.settings import ONLY_SETTING
 from plainres.errors import UserError
@@ -39,7 +41,9 @@ from plainres.report.evidence_text import evidence_text
 from plainres.report.examine import Echo, ReportResult, examine
 from plainres.report.page.write import report_page
 from plainres.report.summary import summary_text
-from plainres.store import Study, write_atomic, write_json
+from plainres.store import Study, clear_partial, write_atomic, write_json
+
+LOCK = ".report.lock"  # in the study's folder
 
 
 def build_report(
@@ -58,9 +62,12 @@ def build_report(
     """
     start = time.perf_counter()
     folder = Study.open(path).report_dir
-    with writable(folder), Drawing(processes) as drawing:
-        result = examine(path, echo, beside, partial(_draw, drawing))
+    # Of two commands that report on one study, one writes after the other.
+    with writable(folder), FileLock(folder.with_name(LOCK)), Drawing(processes) as drawing:
         folder.mkdir(parents=True, exist_ok=True)
+        for place in (folder, folder / "figures"):
+            clear_partial(place)
+        result = examine(path, echo, beside, partial(_draw, drawing))
         _write_tables(result)
         draw_across(result, drawing)
         write_construction(result, drawing)

@@ -23,7 +23,7 @@ from plainres.figures.styles import REPORT, STYLES, Style
 from plainres.report.captions import caption, read_runs
 from plainres.report.latex import latex, markdown
 from plainres.report.paper_tables import paper_tables
-from plainres.store import STUDY_FILE, Study, write_atomic
+from plainres.store import STUDY_FILE, Study, clear_partial, write_atomic
 
 Echo = Callable[[str], None]
 
@@ -75,6 +75,7 @@ def draw_paper(
     look = STYLES[style]
     result = PaperResult(report if look is REPORT else report / f"figures-{look.name}")
     try:
+        clear_partial(result.folder)
         _figures(result, found, look)
         if look is not REPORT:
             if not only:

@@ -9,7 +9,7 @@ from plainres.errors import UserError
 from plainres.figures.canvas import NothingToDraw
 from plainres.figures.save import csv_bytes, save
 from plainres.report.terminal import make_console
-from plainres.store import write_atomic
+from plainres.store import clear_partial, write_atomic
 from plainres.theory.lesion import lesions
 from plainres.theory.together import arm_labels, check_one_study
 from plainres.theory.trained import Trained, load_trained
@@ -45,6 +45,7 @@ def lesion_report(
     folder = runs[0].study.report_dir / "lesion"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        clear_partial(folder)
         written = save(f"lesion_{name}", table, folder, name)
     except NothingToDraw as nothing:
         write_atomic(folder / f"{name}.csv", csv_bytes(table))

@@ -15,7 +15,7 @@ from plainres.models.networks import Network
 from plainres.report.terminal import make_console
 from plainres.schema import RunConf
 from plainres.seeding import set_determinism
-from plainres.store import Study, write_atomic
+from plainres.store import Study, clear_partial, write_atomic
 from plainres.theory.shattering import POINTS, Shattering, shattering
 from plainres.theory.together import arm_labels, check_cells, check_one_study
 from plainres.theory.trained import initial_network, load_trained
@@ -76,6 +76,7 @@ def shattering_report(
     folder = study.report_dir / "shattering"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        clear_partial(folder)
         write_atomic(folder / "summary.csv", csv_bytes(summary))
         save("shattering", table.assign(points=POINTS), folder, "shattering")
     except NothingToDraw as nothing:

@@ -22,6 +22,7 @@ from plainres.precision import computing
 from plainres.schema import RunConf
 from plainres.seeding import set_determinism
 from plainres.store import RunFolder, Status, Study
+from plainres.validation import validate
 
 TOLERANCE = 0.002  # of an error (a fraction): what other hardware may move
 C = TypeVar("C")
@@ -60,7 +61,7 @@ def load_trained(path: str | Path) -> Trained:
     """
     folder, study = _run_at(path)
     record = _complete(folder)
-    conf: RunConf = restored(RunConf(), record["config"])
+    conf = _settings(folder, record)
     if with_code(conf) != conf:
         raise UserError(f"{folder.name}: the file of its branch or shortcut has changed since it was trained")
     device = "cuda" if conf.trainer.device == "cuda" and torch.cuda.is_available() else "cpu"
@@ -95,6 +96,20 @@ def _complete(folder: RunFolder) -> dict[str, Any]:
         remedy = "there are no final weights" if status is Status.DIVERGED else "train it to its end"
         raise UserError(f"{folder.name}: is {status}, not complete; {remedy}")
     return record
+
+
+def _settings(folder: RunFolder, record: dict[str, Any]) -> RunConf:
+    """The settings that the record has, checked as those of a command line are."""
+    try:
+        conf: RunConf = restored(RunConf(), record["config"])
+        model, connection = replace(conf.model, branch_code=None), replace(conf.connection, shortcut_code=None)
+        data = replace(conf.data, content=None)
+        validate(replace(conf, model=model, connection=connection, data=data))  # without what is measured from files
+    except UserError as error:
+        raise UserError(f"{folder.path / 'run.json'}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{folder.path / 'run.json'}: its settings cannot be read ({error}); train it again") from error
+    return conf
 
 
 def _with_final_weights(folder: RunFolder, conf: RunConf, data: Dataset, device: str) -> Network:
