@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from plainres import train
+from plainres import progress
 from plainres.config import compose
 from plainres.data import load
 from plainres.environment import describe
@@ -139,7 +139,7 @@ def attempt(place: Path, fault: str = "", at: int = 0) -> dict[str, Any]:
     points = Points(place, fault, at)
 
     def act() -> dict[str, Any]:
-        train.PROGRESS_SECONDS = 1e12  # what is written by the clock is not the same writes twice
+        progress.PROGRESS_SECONDS = 1e12  # what is written by the clock is not the same writes twice
         points.watch()
         try:
             study, (spec,) = prepare([replace(conf(), results_dir=str(place))])

@@ -31,6 +31,7 @@ def test_sections_give_rows_with_targets(tmp_path: Path) -> None:
         assert any(name.startswith(part) and row["met"] in (True, False) for name, row in rows.items()), part
 
 
+@pytest.mark.slow
 def test_a_device_that_is_not_there_is_one_line() -> None:
     import torch
 

@@ -107,14 +107,14 @@ def test_a_run_ends_with_one_line_and_goes_on(
 def test_a_report_that_is_interrupted_leaves_no_half_of_a_file(
     number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    signal_in(monkeypatch, "os.fsync", number, 20)  # some of the figures are written
+    signal_in(monkeypatch, "os.fsync", number, 5)  # figures are being drawn, by processes beside this one
     with pytest.raises(SystemExit) as stopped:
         command(monkeypatch, tmp_path, "-m", *ONE)
     assert stopped.value.code == 130
     shown = capsys.readouterr()
     assert shown.out.splitlines()[-1] == "plainres: interrupted (1 complete); the same command goes on from here"
     assert shown.err == "" and not list(tmp_path.rglob("*.partial"))
-    assert list(tmp_path.glob("single/report/figures/*.csv"))
+    assert (tmp_path / "single" / "report" / "audit.csv").exists()
 
 
 def begun(process: "subprocess.Popen[str]") -> bool:
@@ -169,7 +169,7 @@ def disturbed(results: Path, phase: str, way: str, rng: random.Random) -> tuple[
     """Give the command, send the signal in a phase, and wait for its end; what it said."""
     number, who = WAYS[way]
     if phase == "report":
-        process = start(results, Fault(number.name, who, "before", "fsync", REPORTING, rng.randrange(5, 40)))
+        process = start(results, Fault(number.name, who, "before", "fsync", REPORTING, rng.randrange(1, 9)))
     else:
         process, more = start(results), rows_written(results) + rng.randrange(1, 10)
         due = starting(process, rng.uniform(0, 4)) if phase == "start" else lambda: rows_written(results) >= more

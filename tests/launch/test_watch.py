@@ -119,7 +119,7 @@ def test_a_real_run_is_warned_of_with_the_number_of_its_table(
     make_conf: Callable[..., RunConf], study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Looked at from within, while its files are being written; read again from its table at the end."""
-    monkeypatch.setattr("plainres.train.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("plainres.progress.PROGRESS_SECONDS", 0.0)
     conf = make_conf("residual", {"optimizer.lr": 20.0, "trainer.checkpoint_every": 2})
     _, (spec,) = prepare([replace(conf, study=study.name, results_dir=str(study.path.parent))])
     folder, mine, seen = study.run_folder(spec.name), Watch(study, [spec]), {}
