@@ -107,7 +107,7 @@ def test_a_run_ends_with_one_line_and_goes_on(
 def test_a_report_that_is_interrupted_leaves_no_half_of_a_file(
     number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    signal_in(monkeypatch, "os.fsync", number, 5)  # figures are being drawn, by processes beside this one
+    signal_in(monkeypatch, "plainres.report.build.report_page", number, 1)  # others draw the figures meanwhile
     with pytest.raises(SystemExit) as stopped:
         command(monkeypatch, tmp_path, "-m", *ONE)
     assert stopped.value.code == 130
