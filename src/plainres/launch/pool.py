@@ -20,7 +20,8 @@ from pebble import ProcessExpired, ProcessPool
 from plainres.data import load
 from plainres.data.dataset import IN_MEMORY
 from plainres.errors import Interrupted, UserError
-from plainres.job import Outcome, execute
+from plainres.job import Outcome
+from plainres.launch.groups import execute_group, grouped
 from plainres.launch.lease import lease, slots_folder, visible_gpus
 from plainres.launch.settings import LocalConf
 from plainres.launch.stopping import StopRequest, stop_on_signals
@@ -57,14 +58,14 @@ def _should_stop() -> bool:
     return bool(_stop.value) or os.getppid() != _parent
 
 
-def _work(spec: RunSpec, study: Study) -> Outcome:
+def _work(specs: list[RunSpec], study: Study) -> list[Outcome]:
     if not _gpus:
-        return execute(spec, study, _should_stop)
+        return execute_group(specs, study, _should_stop)
     try:
         with lease(_gpus, _jobs_per_gpu, slots_folder(), _should_stop) as device:
-            return execute(replace(spec, device=device), study, _should_stop)
+            return execute_group([replace(spec, device=device) for spec in specs], study, _should_stop)
     except Interrupted:  # before there was a device for it
-        return Outcome(spec.name, Status.PLANNED, True, "", 0.0)
+        return [Outcome(spec.name, Status.PLANNED, True, "", 0.0) for spec in specs]
 
 
 def pool_size(settings: LocalConf, threads: int, num_gpus: int) -> int:
@@ -131,8 +132,9 @@ def _ignoring_interrupts() -> Iterator[None]:
 def _run(sweep: "Sweep", pool: ProcessPool, jobs: int, stop: Any) -> list[Outcome]:
     # The longest first, so that all cores stay busy to the end.
     order = sorted(sweep.specs, key=lambda s: (-s.conf.depth * s.conf.trainer.steps, s.conf.seed))
-    with stop_on_signals() as asked, make_view(sweep, order, min(jobs, len(order))) as view:
-        run = _PoolRun(sweep, order, jobs, pool, stop, asked, view)
+    groups = grouped(order)
+    with stop_on_signals() as asked, make_view(sweep, order, min(jobs, len(groups))) as view:
+        run = _PoolRun(sweep, groups, jobs, pool, stop, asked, view)
         run.until_done()
     if asked():
         raise KeyboardInterrupt
@@ -145,7 +147,7 @@ class _PoolRun:
     def __init__(
         self,
         sweep: "Sweep",
-        order: list[RunSpec],
+        groups: list[list[RunSpec]],
         jobs: int,
         pool: ProcessPool,
         stop: Any,
@@ -158,8 +160,8 @@ class _PoolRun:
         self._stop = stop
         self._asked = asked
         self._view = view
-        self._waiting = list(reversed(order))
-        self._running: dict[Any, RunSpec] = {}
+        self._waiting = list(reversed(groups))
+        self._running: dict[Any, list[RunSpec]] = {}
         self.outcomes: list[Outcome] = []
 
     def until_done(self) -> None:
@@ -169,28 +171,30 @@ class _PoolRun:
                 self._waiting.clear()
             # One job for each worker and none in advance, so that those not started can still be held back.
             while self._waiting and len(self._running) < self._jobs:
-                spec = self._waiting.pop()
-                self._running[self._pool.schedule(_work, args=(spec, self._sweep.study))] = spec
+                specs = self._waiting.pop()
+                self._running[self._pool.schedule(_work, args=(specs, self._sweep.study))] = specs
             for future in wait(self._running, POLL_SECONDS, FIRST_COMPLETED).done:
                 self._collect(self._running.pop(future), future)
-            names = [s.name for s in self._running.values()]
+            names = [s.name for specs in self._running.values() for s in specs]
             self._view.update({name: self._sweep.study.run_folder(name).read_progress() for name in names})
 
-    def _collect(self, spec: RunSpec, future: Any) -> None:
+    def _collect(self, specs: list[RunSpec], future: Any) -> None:
         try:
-            outcome = future.result()
+            outcomes = future.result()
         except ProcessExpired as error:
-            outcome = self._dead_worker(spec, error)
-        self.outcomes.append(outcome)
-        self._view.finished(outcome)
-        if self._sweep.fail_fast and outcome.status in (Status.FAILED, Status.OOM):
-            self._waiting.clear()
+            outcomes = [self._dead_worker(spec, error) for spec in specs]
+        for outcome in outcomes:
+            self.outcomes.append(outcome)
+            self._view.finished(outcome)
+            if self._sweep.fail_fast and outcome.status in (Status.FAILED, Status.OOM):
+                self._waiting.clear()
 
     def _dead_worker(self, spec: RunSpec, error: ProcessExpired) -> Outcome:
         """The process is gone (killed, or out of memory); its run keeps its checkpoint and can be resumed."""
         message = f"its worker process died (exit code {error.exitcode}); the same command resumes it"
         folder = self._sweep.study.run_folder(spec.name)
-        if Status(folder.read()["status"]) not in FINISHED:
-            folder.update(status=Status.FAILED, error={"kind": "WorkerDied", "message": message})
+        if (status := Status(folder.read()["status"])) in FINISHED:  # a replica that ended before the others
+            return Outcome(spec.name, status, False, "", 0.0)
+        folder.update(status=Status.FAILED, error={"kind": "WorkerDied", "message": message})
         folder.clear_progress()
         return Outcome(spec.name, Status.FAILED, False, message, 0.0)
