@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from plainres.errors import require
 from plainres.job import Outcome, execute
 from plainres.pair import RunSpec
 from plainres.replicas import Group, Seat
+from plainres.schema import RunConf
 from plainres.store import Study
 from plainres.tracking.client import LateTracker
 
@@ -21,6 +23,18 @@ def grouped(specs: Sequence[RunSpec]) -> list[list[RunSpec]]:
         for members in cells.values()
         for first in range(0, len(members), members[0].conf.trainer.replicas)
     ]
+
+
+def refuse_groups(confs: Sequence[RunConf]) -> None:
+    """For a launcher that knows nothing of groups.
+
+    Raises:
+        UserError: a run that would have to train with others.
+    """
+    for conf in confs:
+        replicas = conf.trainer.replicas
+        remedy = "it trains every run by itself; hydra/launcher=local trains seeds together"
+        require(replicas == 1, "trainer.replicas", replicas, "1 with this launcher", remedy)
 
 
 def execute_group(specs: Sequence[RunSpec], study: Study, should_stop: Callable[[], bool]) -> list[Outcome]:
