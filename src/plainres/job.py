@@ -24,7 +24,7 @@ from plainres.engine import engine_of
 from plainres.errors import Interrupted, UserError
 from plainres.models.own import with_code
 from plainres.pair import RunSpec
-from plainres.replicas import Group, Seat
+from plainres.replicas import Seat, make_group
 from plainres.rows import compact, drop_lines
 from plainres.schema import plain_values
 from plainres.seeding import set_determinism
@@ -63,7 +63,7 @@ def execute(spec: RunSpec, study: Study, should_stop: Callable[[], bool], seat: 
         seat: of a replica that trains with others; without one, it is a group of its own.
     """
     if seat is None and spec.conf.trainer.replicas > 1:
-        seat = Seat(Group(), Tracker(spec.conf.tracker, study.run_folder(spec.name).path))
+        seat = Seat(make_group(spec), Tracker(spec.conf.tracker, study.run_folder(spec.name).path))
     with seat or nullcontext():
         return _execute(spec, study, should_stop, seat)
 

@@ -6,9 +6,12 @@ to one hands in its batch and waits until all others have handed in theirs, or h
 and each goes on with its own gradient. One thread works at a time: whoever waits lets another one in.
 
 A replica's numbers do not depend on the others (models/stacked.py). So one that ends, diverges or fails simply
-leaves, and one that was interrupted goes on from its own checkpoint, in whatever company.
+leaves, and one that was interrupted goes on from its own checkpoint, in whatever company. On a GPU the kernel of a
+batched product is chosen by the size of the batch: there the size stays what it is, and one that is present stands in
+for those that are not.
 """
 
+import copy
 import threading
 from types import TracebackType
 
@@ -17,6 +20,7 @@ import torch
 from plainres.flat import FlatParameters
 from plainres.models.networks import Network
 from plainres.models.stacked import Stack, gather_statistics
+from plainres.pair import RunSpec
 from plainres.step import Passed
 from plainres.tracking.client import Tracker
 
@@ -24,7 +28,12 @@ from plainres.tracking.client import Tracker
 class Group:
     """Where replicas meet."""
 
-    def __init__(self) -> None:
+    def __init__(self, least: int) -> None:
+        """
+        Args:
+            least: networks that pass at once, also where fewer replicas are left.
+        """
+        self._least = least
         self.turn = threading.Condition(threading.Lock())  # held by the one replica that works
         self._present: set[Seat] = set()
         self._waiting: dict[Seat, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -62,14 +71,15 @@ class Group:
         seats, batches = list(self._waiting), list(self._waiting.values())
         self._waiting.clear()
         try:
-            x_SNCHW, y_SN = (torch.stack(parts) for parts in zip(*batches, strict=True))
-            self._results |= dict(zip(seats, self._pass(seats, x_SNCHW, y_SN), strict=True))
+            self._results |= dict(zip(seats, self._pass(seats, batches), strict=True))
         except Exception as error:
             self._results |= dict.fromkeys(seats, error)
 
-    def _pass(self, seats: "list[Seat]", x_SNCHW: torch.Tensor, y_SN: torch.Tensor) -> list[Passed]:
-        stack = self._stack(seats)
-        for i, seat in enumerate(seats):
+    def _pass(self, seats: "list[Seat]", batches: list[tuple[torch.Tensor, torch.Tensor]]) -> list[Passed]:
+        absent = max(0, self._least - len(seats))
+        x_SNCHW, y_SN = (torch.stack(parts) for parts in zip(*batches, *batches[:1] * absent, strict=True))
+        stack = self._stack(seats[0], len(y_SN))
+        for i, seat in enumerate([*seats, *seats[:1] * absent]):
             stack.data_SP[i].copy_(seat.flat.data)
             stack.statistics_MSD[:, i].copy_(seat.statistics_MD)
         loss_S, wrong_S = stack(x_SNCHW, y_SN)
@@ -77,13 +87,17 @@ class Group:
             seat.flat.grad.copy_(stack.grad_SP[i])
             seat.statistics_MD.copy_(stack.statistics_MSD[:, i])
         norms = [torch.linalg.vector_norm(seat.flat.grad) for seat in seats]
-        return [Passed(*of_one) for of_one in zip(loss_S, wrong_S, norms, strict=True)]
+        return [Passed(loss_S[i], wrong_S[i], norm) for i, norm in enumerate(norms)]
 
-    def _stack(self, seats: "list[Seat]") -> Stack:
-        count = len(seats)
-        if count not in self._stacks:
-            self._stacks = {count: Stack(seats[0].network, seats[0].flat, seats[0].statistics_MD, count)}
+    def _stack(self, seat: "Seat", count: int) -> Stack:
+        if count not in self._stacks:  # the one before was for replicas of which some have left
+            self._stacks = {count: Stack(seat.template, seat.flat, seat.statistics_MD, count)}
         return self._stacks[count]
+
+
+def make_group(spec: RunSpec) -> Group:
+    """For a run and others that differ from it in their seeds."""
+    return Group(spec.conf.trainer.replicas if spec.device.startswith("cuda") else 1)
 
 
 class Seat:
@@ -91,10 +105,11 @@ class Seat:
 
     Attributes:
         tracker: hears of the run.
-        network, flat, statistics_MD: of the replica, once it trains.
+        template: the replica's network on the meta device, before probes came to it, once it trains.
+        flat, statistics_MD: its parameters and norm statistics, likewise.
     """
 
-    network: Network
+    template: Network
     flat: FlatParameters
     statistics_MD: torch.Tensor
 
@@ -115,7 +130,8 @@ class Seat:
 
     def take(self, network: Network, flat: FlatParameters) -> None:
         """The replica's network; its norm statistics are moved into one tensor."""
-        self.network, self.flat, self.statistics_MD = network, flat, gather_statistics(network)
+        self.template = copy.deepcopy(network).to("meta")
+        self.flat, self.statistics_MD = flat, gather_statistics(network)
 
     def __call__(self, x_NCHW: torch.Tensor, y_N: torch.Tensor) -> Passed:
         """The pass of one update, together with the others: the gradient is in the flat buffer."""

@@ -27,6 +27,7 @@ def validate_replicas(conf: RunConf) -> None:
         "trainer.checkpoint_blocks": (trainer.checkpoint_blocks == 0, trainer.checkpoint_blocks, "0"),
         "trainer.compile": (trainer.compile is Compile.off, trainer.compile, "off"),
         "trainer.cuda_graph": (not trainer.cuda_graph, trainer.cuda_graph, "false"),
+        "trainer.threads": (trainer.threads == 1, trainer.threads, "1"),  # else bits depend on who else trains
         "trainer.devices": (trainer.devices == 1, trainer.devices, "1"),
     }
     for name, (fits, value, allowed) in needs.items():

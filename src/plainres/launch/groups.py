@@ -7,7 +7,7 @@ from dataclasses import replace
 from plainres.errors import require
 from plainres.job import Outcome, execute
 from plainres.pair import RunSpec
-from plainres.replicas import Group, Seat
+from plainres.replicas import Seat, make_group
 from plainres.schema import RunConf
 from plainres.store import Study
 from plainres.tracking.client import LateTracker
@@ -44,7 +44,7 @@ def execute_group(specs: Sequence[RunSpec], study: Study, should_stop: Callable[
     """
     if len(specs) == 1:
         return [execute(specs[0], study, should_stop)]
-    group = Group()
+    group = make_group(specs[0])
     seats = [Seat(group, LateTracker(s.conf.tracker, study.run_folder(s.name).path)) for s in specs]
     with ThreadPoolExecutor(len(specs)) as threads:
         running = [

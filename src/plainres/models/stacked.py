@@ -97,8 +97,8 @@ class Stack:
     def __init__(self, template: Network, flat: FlatParameters, statistics_MD: torch.Tensor, count: int) -> None:
         """
         Args:
-            template: one of the networks; nothing of it is changed, and its values do not matter.
-            flat, statistics_MD: of that network.
+            template: one of the networks; nothing of it is changed, and it needs no values.
+            flat, statistics_MD: of that network; their values do not matter either.
             count: S.
         """
         pitch = -(-flat.data.numel() // ALIGNED) * ALIGNED
