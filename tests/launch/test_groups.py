@@ -35,16 +35,16 @@ def run_pool(sweep: Sweep) -> list[Outcome]:
         return run_jobs(sweep)
 
 
-def kill_at(folder: RunFolder, step: int) -> threading.Thread:
-    """kill -9 the worker of a run once it has come so far."""
+def kill_after_checkpoint(folder: RunFolder) -> threading.Thread:
+    """kill -9 the worker of a run once it has written its first checkpoint."""
 
     def wait() -> None:
         until = time.monotonic() + 60
         while time.monotonic() < until:
-            if (now := folder.read_progress()).get("step", 0) >= step:
-                os.kill(now["pid"], signal.SIGKILL)
+            if folder.checkpoint.exists():
+                os.kill(folder.read_progress()["pid"], signal.SIGKILL)
                 return
-            time.sleep(0.01)
+            time.sleep(0.002)
 
     thread = threading.Thread(target=wait)
     thread.start()
@@ -59,9 +59,9 @@ def content(folder: RunFolder) -> tuple[bytes, bytes, torch.Tensor]:
 @pytest.mark.slow  # an interrupted group is in tests/test_replicas.py
 def test_killed_replicas_go_on_to_the_same_bits(tiny: Make, tmp_path: Path) -> None:
     # Three seeds in groups of two: one of them has no company.
-    confs = [tiny("residual", seed=s, steps=150, eval_every=75, checkpoint_every=20, replicas=2) for s in range(3)]
+    confs = [tiny("residual", seed=s, steps=300, eval_every=150, checkpoint_every=30, replicas=2) for s in range(3)]
     sweep = Sweep.prepare(confs)
-    thread = kill_at(sweep.study.run_folder(sweep.specs[1].name), 50)
+    thread = kill_after_checkpoint(sweep.study.run_folder(sweep.specs[1].name))
     outcomes = run_pool(sweep)
     thread.join()
     assert [o.status for o in outcomes] == [Status.FAILED, Status.FAILED, Status.COMPLETE]

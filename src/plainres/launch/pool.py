@@ -193,8 +193,8 @@ class _PoolRun:
         """The process is gone (killed, or out of memory); its run keeps its checkpoint and can be resumed."""
         message = f"its worker process died (exit code {error.exitcode}); the same command resumes it"
         folder = self._sweep.study.run_folder(spec.name)
+        folder.clear_progress()
         if (status := Status(folder.read()["status"])) in FINISHED:  # a replica that ended before the others
             return Outcome(spec.name, status, False, "", 0.0)
         folder.update(status=Status.FAILED, error={"kind": "WorkerDied", "message": message})
-        folder.clear_progress()
         return Outcome(spec.name, Status.FAILED, False, message, 0.0)
