@@ -6,10 +6,11 @@ import torch
 from plainres import assembly, checkpoint, engine, environment, train
 from plainres.data import load
 from plainres.divergence import DeferredGuard
-from plainres.engine import WARM_UP, Compiled, Engine, Graphed, engine_notes, engine_of
+from plainres.engine import WARM_UP, Compiled, Engine, Graphed, engine_notes, engine_of, op_by_op
 from plainres.errors import UserError
 from plainres.job import execute as execute_job
 from plainres.launch.together import check_shared
+from plainres.models.passage import Recomputed
 from plainres.optim import build_optimizer, make_recordable, set_learning_rate
 from plainres.pair import make_spec
 from plainres.schema import DataConf
@@ -169,6 +170,16 @@ def test_learning_rates_live_in_tensors_that_are_written_to(make_conf, make_netw
 # Compiled blocks.
 
 
+def test_where_training_diverged_is_looked_for_op_by_op(make_conf, make_network):
+    """Hooks inside compiled blocks are not called; what is only computed again stays so, for its memory."""
+    network = make_network(make_conf())
+    for passage in (Compiled(list(network.blocks)), Recomputed(list(network.blocks), 1), None):
+        network.passage = passage
+        with op_by_op(network):
+            assert network.passage is (None if isinstance(passage, Compiled) else passage)
+        assert network.passage is passage
+
+
 @pytest.mark.slow  # the compiler takes half a minute
 @pytest.mark.parametrize("connection", ["plain", "residual"])
 def test_compiled_blocks_compute_what_blocks_compute_and_are_compiled_once(
@@ -179,7 +190,7 @@ def test_compiled_blocks_compute_what_blocks_compute_and_are_compiled_once(
     counters.clear()
     graphs = []
     for depth in (10, 30):
-        conf = make_conf(connection, {"depth": depth})
+        conf = make_conf(connection, {"depth": depth, "model.activation": "tanh"})  # a ReLU turns rounding into flips
         found = []
         for compiled in (False, True):
             network = make_network(conf)
@@ -190,7 +201,8 @@ def test_compiled_blocks_compute_what_blocks_compute_and_are_compiled_once(
             found.append((passed, flat, network))
         (a, flat_a, net_a), (b, flat_b, net_b) = found
         torch.testing.assert_close(a.loss, b.loss, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(flat_a.grad, flat_b.grad, rtol=1e-2, atol=1e-4)
+        error = torch.linalg.vector_norm(flat_a.grad - flat_b.grad) / torch.linalg.vector_norm(flat_a.grad)
+        assert 0 < error < 1e-3
         for mine, theirs in zip(net_a.buffers(), net_b.buffers(), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
         graphs.append(counters["stats"]["unique_graphs"])

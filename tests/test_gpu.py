@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from plainres.assembly import assemble
+from plainres.data import load
 from plainres.job import execute
 from plainres.launch.prepare import prepare
-from plainres.options import Compile, Precision, Shortcut
-from plainres.rows import read_table
-from plainres.schema import ConnectionConf, ModelConf, OptimizerConf, RunConf, ScheduleConf, TrainerConf
+from plainres.options import Compile, Drop, Precision, Shortcut
+from plainres.rows import read_lines, read_table
+from plainres.schema import ConnectionConf, DataConf, ModelConf, OptimizerConf, RunConf, ScheduleConf, TrainerConf
 from plainres.store import RunFolder, Status
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
@@ -24,7 +26,7 @@ def train(tmp_path: Path, device: str, lr: float = 0.03, **trainer: Any) -> RunF
         model=ModelConf(width=16),
         optimizer=OptimizerConf(lr=lr),
         schedule=ScheduleConf(warmup_steps=2),
-        trainer=replace(TrainerConf(), steps=20, eval_every=5, device=device, **trainer),
+        trainer=replace(TrainerConf(), **{"steps": 20, "eval_every": 5, "device": device} | trainer),
         study=device,
         results_dir=str(tmp_path),
     )
@@ -121,3 +123,34 @@ def test_compiled_blocks_train_what_blocks_train(tmp_path: Path) -> None:
     one, compiled = (train(tmp_path / c, "cuda", compile=c) for c in (Compile.off, Compile.blocks))
     assert compiled.read()["environment"]["engine"] == "compiled blocks"
     assert abs(final_loss(one) - final_loss(compiled)) < 0.1
+
+
+def test_nothing_waits_for_the_device_between_evaluations(tmp_path: Path) -> None:
+    conf = RunConf(
+        depth=8,
+        connection=ConnectionConf("stochastic_depth", Shortcut.identity, drop=Drop.linear),
+        model=ModelConf(width=16),
+        optimizer=OptimizerConf(clip_norm=1.0),
+        schedule=ScheduleConf(warmup_steps=2),
+        trainer=replace(TrainerConf(), steps=40, device="cuda"),
+        study="sync",
+        results_dir=str(tmp_path),
+    )
+    study, (spec,) = prepare([conf])
+    data = load(DataConf())
+    training = assemble(spec, study.run_folder(spec.name), data, {}, lambda lengths: None, lambda: False)
+    plan = training.parts.plan
+    training.parts.plan = replace(plan, probes=frozenset({2, 20}))
+    for step in range(5):  # libraries begin, memory is taken; step 2 is probed
+        training.update(step)
+    training._flush()
+    training._progress._written = -1e9  # the live view wants to know, too
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for step in range(5, 30):  # over the end of an epoch; step 20 is probed
+            training.update(step)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    training._flush()
+    training.parts.writer.close()
+    assert [r["step"] for r in read_lines(training.parts.folder.path / "layers.jsonl")] == [2, 20]

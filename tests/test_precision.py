@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from plainres import checkpoint
+from plainres.audit import compare
 from plainres.errors import UserError
 from plainres.launch.prepare import checked_specs
 from plainres.models.layer import BatchNorm, batch_norms, kept_statistics
@@ -15,8 +16,10 @@ from plainres.precision import LossScale, computing, require_precision
 from plainres.probes.probe import Probe
 from plainres.rows import read_table
 from plainres.seeding import set_determinism
+from plainres.signature import arm_signature
 from plainres.step import Passes
 from plainres.store import Study
+from plainres.theory.trained import load_trained
 
 LOW = [Precision.bf16, Precision.fp16]
 NETS = [("mlp", "residual"), ("cnn", "plain"), ("vit", "residual"), ("mlp", "stochastic_depth"), ("cnn", "highway")]
@@ -190,3 +193,19 @@ def test_tf32_is_a_setting_of_the_process_and_does_not_stay():
     assert torch.backends.cudnn.allow_tf32 and torch.get_float32_matmul_precision() == "high"
     set_determinism(1, True, "cpu")
     assert not torch.backends.cudnn.allow_tf32 and torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_trained_bf16_network_is_evaluated_as_it_was(execute, make_conf):
+    _, folder = execute(make_conf("residual", {"trainer.precision": "bf16"}))
+    trained, recorded = load_trained(folder.path), folder.read()["final"]
+    assert trained.intact == {name: recorded[name] for name in trained.intact}
+
+
+def test_arms_of_different_precision_are_no_pair(make_conf, tiny_data):
+    signatures = [
+        arm_signature(make_conf(arm, {"trainer.batch": 32, "trainer.precision": precision}), tiny_data)
+        for arm, precision in (("residual", "bf16"), ("plain", "float32"))
+    ]
+    undeclared = [check for check in compare(*signatures) if check["result"] == "undeclared"]
+    assert [check["check"] for check in undeclared] == ["trainer"]
+    assert undeclared[0]["why"] == "trainer.precision: bf16 here, float32 in the partner"

@@ -14,11 +14,10 @@ from plainres.evaluate import evaluate
 from plainres.models.layer import BatchNorm
 from plainres.optim import build_optimizer
 from plainres.pair import make_spec
-from plainres.rows import read_lines, read_table
+from plainres.rows import evaluation_row, read_lines, read_table
 from plainres.schema import DataConf
 from plainres.seeding import epoch_order
 from plainres.store import Status, Study
-from plainres.train import evaluation_row
 
 
 def tables(folder):

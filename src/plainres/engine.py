@@ -6,13 +6,16 @@ goes on op by op, says so in one line, and records it, so that it is never paire
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 import torch
 
 from plainres.models.block import Block
+from plainres.models.networks import Network
 from plainres.options import Compile
 from plainres.pair import RunSpec
 
@@ -78,12 +81,26 @@ class Compiled:
     def __init__(self, blocks: Sequence[torch.nn.Module]) -> None:
         self._blocks = [block for block in blocks if isinstance(block, Block)]
         self._forward = torch.compile(Block.forward, dynamic=False)
+        # torch 2.14 looks at .grad of its own stand-ins for parameters, and warns of it.
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", module="torch")
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         probed = self._blocks[0].tap is not None
         for block in self._blocks:
             x = block(x) if probed else self._forward(block, x)
         return x
+
+
+@contextmanager
+def op_by_op(network: Network) -> Iterator[None]:
+    """Within, blocks are not compiled, so that hooks inside them are called."""
+    kept = network.passage
+    if isinstance(kept, Compiled):
+        network.passage = None
+    try:
+        yield
+    finally:
+        network.passage = kept
 
 
 Body = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

@@ -122,7 +122,10 @@ def _explain(error: Exception, spec: RunSpec, folder: RunFolder) -> tuple[Status
     if isinstance(error, UserError):
         return Status.FAILED, str(error)
     if out_of_memory(error):
-        return Status.OOM, f"out of memory at trainer.batch={spec.conf.trainer.batch}; lower it or the width"
+        return Status.OOM, (
+            f"out of memory at trainer.batch={spec.conf.trainer.batch}; lower it or the width, or raise "
+            "trainer.accumulate or trainer.checkpoint_blocks (docs/speed.md)"
+        )
     return Status.FAILED, f"{type(error).__name__}: {error}; traceback in {folder.traceback}"
 
 

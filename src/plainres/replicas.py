@@ -87,7 +87,7 @@ class Group:
             seat.flat.grad.copy_(stack.grad_SP[i])
             seat.statistics_MD.copy_(stack.statistics_MSD[:, i])
         norms = [torch.linalg.vector_norm(seat.flat.grad) for seat in seats]
-        return [Passed(loss_S[i], wrong_S[i], norm) for i, norm in enumerate(norms)]
+        return [Passed(loss_S[i], wrong_S[i], norm, 1.0) for i, norm in enumerate(norms)]
 
     def _stack(self, seat: "Seat", count: int) -> Stack:
         if count not in self._stacks:  # the one before was for replicas of which some have left

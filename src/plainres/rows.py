@@ -4,6 +4,7 @@ JSON lines survive a kill (all but a torn last line); a Parquet writer does not.
 length of both files, and a resumed run cuts them back to it, so that no row is written twice.
 """
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -227,3 +228,18 @@ def read_rows(folder: RunFolder, layout: dict[str, list[str]]) -> dict[str, list
             why = line.setdefault("reasons", {}).setdefault(scope, {}).setdefault(metric, {})
             why[str(row["layer_index"])] = row["reason"]
     return {"steps": list(steps.values()), "layers": list(layers.values())}
+
+
+def evaluation_row(step: int, values: dict[str, float]) -> dict[str, Any]:
+    """The line of steps.jsonl for an evaluation; what is not finite or does not exist yet is null with a reason."""
+    row: dict[str, float | None] = dict(values)
+    reasons = {}
+    for name, value in values.items():
+        if not math.isfinite(value):
+            row[name] = None
+            reasons[name] = f"not finite ({value})"
+    for name in ("train_error_running", "train_loss_running"):
+        if name not in row:
+            row[name] = None
+            reasons[name] = "no update since the last row"
+    return {"step": step, "kind": "eval", "values": row, "reasons": reasons}

@@ -26,11 +26,13 @@ class Passed:
         loss: mean cross-entropy of the batch, float32.
         wrong: number of wrong answers.
         grad_norm: of all gradients together, before clipping.
+        scale: what the loss was multiplied by for the backward pass, which no number here shows any more.
     """
 
     loss: torch.Tensor
     wrong: torch.Tensor
     grad_norm: torch.Tensor
+    scale: float
 
 
 # The pass of an update that a run shares with others (replicas.py): images and labels -> what they gave.
@@ -120,7 +122,7 @@ class Passes:
             self._flat.grad.mul_(1 / scale)
         if probe is not None:
             probe.after_backward()
-        return Passed(loss, wrong, torch.linalg.vector_norm(self._flat.grad))
+        return Passed(loss, wrong, torch.linalg.vector_norm(self._flat.grad), scale)
 
 
 def _sum(tensors: list[torch.Tensor]) -> torch.Tensor:

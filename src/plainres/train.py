@@ -6,11 +6,9 @@ resumed run repeats nothing that was written and misses nothing that was not.
 """
 
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -21,7 +19,7 @@ from plainres.data import Dataset
 from plainres.data.augment import Augmentation
 from plainres.data.batches import Batches
 from plainres.divergence import DeferredGuard, Divergence, ImmediateGuard, first_non_finite_value, name_first_non_finite
-from plainres.engine import Graphed
+from plainres.engine import Graphed, op_by_op
 from plainres.errors import Interrupted
 from plainres.evaluate import error_with_batch_statistics, evaluate
 from plainres.flat import FlatParameters
@@ -30,8 +28,9 @@ from plainres.optim import learning_rate, set_learning_rate
 from plainres.pair import RunSpec
 from plainres.precision import computing
 from plainres.probes.probe import Probe
+from plainres.progress import Progress
 from plainres.ranks import Ranks, ranks
-from plainres.rows import RowWriter
+from plainres.rows import RowWriter, evaluation_row
 from plainres.step import Passed, Passes, Shared
 from plainres.store import RunFolder
 
@@ -95,8 +94,8 @@ class Training:
         self._wrong = torch.tensor(position.running["wrong"], dtype=torch.float64, device=device)
         self._loss = torch.tensor(position.running["loss"], dtype=torch.float64, device=device)
         self._clock = Clock(position.seconds)
-        self._last_progress = 0.0
-        self._last_loss = math.nan
+        self._progress = Progress(parts.folder, self._steps, device)
+        self._pending: tuple[int, float, Passed] | None = None
         if isinstance(parts.guard, DeferredGuard):
             parts.guard.start(position.step)
 
@@ -139,6 +138,8 @@ class Training:
         began = time.perf_counter()
         parts, conf = self.parts, self.parts.spec.conf
         probing = step in parts.plan.probes
+        if probing:
+            self._write_readings()  # of the probed step before: the probe is about to forget it
         # A probed step is computed whole on every rank: what is read in it is what one device would read.
         shared = None if probing else self._ranks
         x, y = self._batch(step, shared)
@@ -152,10 +153,12 @@ class Training:
                 return made
             loss = made.loss
             if probing:
-                self._write_readings(step, lr, made)
+                self._pending = (step, lr, made)
+                if not isinstance(parts.guard, DeferredGuard):  # a GPU is read when it is waited for anyway
+                    self._write_readings()
         self.position.running["examples"] += parts.batches.batch
         self._clock.step(time.perf_counter() - began, probing)
-        self._report_progress(loss)
+        self._progress.step(step, loss, self.position.last_eval)
         return None
 
     def _apply(
@@ -194,14 +197,19 @@ class Training:
         x_NCHW, y_N = train.take(index_N)
         return parts.augment(x_NCHW, index_N, parts.batches.epoch(step)), y_N
 
-    def _write_readings(self, step: int, lr: float, passed: Passed) -> None:
-        # On a GPU a frozen step still passes here; its readings are not of a real update and are not written.
-        if self.parts.guard.flush() is not None:
+    def _write_readings(self) -> None:
+        """The rows of the last probed step, if they are not written yet."""
+        if self._pending is None:
+            return
+        (step, lr, passed), self._pending = self._pending, None
+        # On a GPU a frozen step passes here, too; its readings are not of a real update and are not written.
+        bad = self.parts.guard.flush()
+        if bad is not None and bad <= step:
             return
         coef = self._clip_coef(passed).item() if self._clip < math.inf else 1.0
         values = {"lr": lr, "grad_norm_total": passed.grad_norm.item(), "clip_coef": coef}
         if self.passes.scale is not None:
-            values["loss_scale"] = self.passes.scale.value
+            values["loss_scale"] = passed.scale
         self.parts.writer.write("steps", {"step": step, "kind": "update", "values": values})
         self.parts.writer.write("layers", self.parts.probe.row(step))
 
@@ -225,16 +233,18 @@ class Training:
         parts.writer.write("steps", evaluation_row(step, values))
         if all(map(math.isfinite, values.values())):
             self.position.last_eval = {"step": step} | values
-        self._progress(force=True)
+        self._progress.evaluated(step, self.position.last_eval)
 
     def _flush(self) -> Divergence | None:
+        self._write_readings()
         bad = self.parts.guard.flush()
         return None if bad is None else self._name(bad)
 
     def _name(self, step: int) -> Divergence:
+        network, spec = self.parts.network, self.parts.spec
         parts = self.passes.micro_batches(step, *self._batch(step))
-        with computing(self.parts.spec.conf.trainer.precision, self.parts.spec.device):
-            return name_first_non_finite(self.parts.network, self.parts.flat, parts, step)
+        with op_by_op(network), computing(spec.conf.trainer.precision, spec.device):
+            return name_first_non_finite(network, self.parts.flat, parts, step)
 
     def _save(self) -> None:
         parts, position = self.parts, self.position
@@ -258,38 +268,3 @@ class Training:
             self._save()
         self.parts.writer.close()
         return self._clock.seconds()
-
-    def _report_progress(self, loss: torch.Tensor) -> None:
-        if time.monotonic() - self._last_progress > PROGRESS_SECONDS:
-            self._last_loss = loss.item()
-            self._progress()
-
-    def _progress(self, force: bool = False) -> None:
-        now = time.monotonic()
-        if force and now - self._last_progress < PROGRESS_SECONDS / 2:
-            return
-        self._last_progress = now
-        last = self.position.last_eval or {}
-        loss = self._last_loss if math.isfinite(self._last_loss) else None
-        error = last.get("train_error")
-        self.parts.folder.write_progress(
-            pid=os.getpid(), step=self.position.step, steps=self._steps, loss=loss, train_error=error
-        )
-
-
-PROGRESS_SECONDS = 0.5
-
-
-def evaluation_row(step: int, values: dict[str, float]) -> dict[str, Any]:
-    """The line of steps.jsonl for an evaluation; what is not finite or does not exist yet is null with a reason."""
-    row: dict[str, float | None] = dict(values)
-    reasons = {}
-    for name, value in values.items():
-        if not math.isfinite(value):
-            row[name] = None
-            reasons[name] = f"not finite ({value})"
-    for name in ("train_error_running", "train_loss_running"):
-        if name not in row:
-            row[name] = None
-            reasons[name] = "no update since the last row"
-    return {"step": step, "kind": "eval", "values": row, "reasons": reasons}

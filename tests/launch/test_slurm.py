@@ -195,13 +195,13 @@ def test_a_signal_is_a_checkpoint_before_it_is_a_requeue(
     execute(spec, other, lambda: False)
     seen: list[int] = []
 
-    def disturb(self: object, step: int, loss: torch.Tensor) -> None:
+    def disturb(self: object, step: int, loss: torch.Tensor, last_eval: object) -> None:
         if step == 5 and not seen:
             for number in sent:
                 seen.append(number)
                 os.kill(os.getpid(), number)
 
-    monkeypatch.setattr("plainres.train.Training._report_progress", disturb)
+    monkeypatch.setattr("plainres.progress.Progress.step", disturb)
     handler = Handler()
     before = signal.signal(signal.SIGUSR2, handler)  # type: ignore[arg-type]  # frames are of no interest
     try:

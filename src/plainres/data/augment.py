@@ -13,6 +13,7 @@ from plainres.data.split import Split, centre
 from plainres.options import Augment
 from plainres.schema import DataConf
 from plainres.seeding import generator
+from plainres.transfer import to_device
 
 
 class Augmentation:
@@ -39,7 +40,7 @@ class Augmentation:
         if (epoch, device) != self._cached:
             draw = generator(self.seed, "augmentation", epoch)
             columns = [torch.randint(n, (self._count,), generator=draw) for n in (*self._places, 2)]
-            self._draws_N3 = torch.stack(columns, dim=1).to(device)
+            self._draws_N3 = to_device(torch.stack(columns, dim=1), device)
             self._cached = (epoch, device)
         return self._draws_N3
 
@@ -53,7 +54,7 @@ class Augmentation:
         """
         if self.kind is Augment.none:
             return x_NCHW if x_NCHW.shape[2:] == self.window else centre(x_NCHW, self.window[0])
-        top_N, left_N, flip_N = self.draws(epoch, str(index_N.device))[index_N].to(x_NCHW.device).unbind(1)
+        top_N, left_N, flip_N = to_device(self.draws(epoch, str(index_N.device))[index_N], x_NCHW.device).unbind(1)
         height, width = self.window
         rows_NH = top_N[:, None] + torch.arange(height, device=x_NCHW.device)
         columns_NW = torch.arange(width, device=x_NCHW.device).expand(len(left_N), -1)

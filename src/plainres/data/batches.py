@@ -6,6 +6,7 @@ import torch
 
 from plainres.errors import UserError
 from plainres.seeding import epoch_order
+from plainres.transfer import to_device
 
 
 class Batches:
@@ -35,7 +36,7 @@ class Batches:
         """(batch,) int64 indices into the training set for this step."""
         epoch, position = divmod(step, self.per_epoch)
         if (epoch, device) != self._cached:
-            self._order_N = epoch_order(self.seed, epoch, self.num_examples).to(device)
+            self._order_N = to_device(epoch_order(self.seed, epoch, self.num_examples), device)
             self._cached = (epoch, device)
         return self._order_N[position * self.batch : (position + 1) * self.batch]
 

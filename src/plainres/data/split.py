@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from plainres.transfer import to_device
+
 Index = torch.Tensor | slice
 
 
@@ -56,10 +58,10 @@ class Split:
     def take(self, index: Index) -> tuple[torch.Tensor, torch.Tensor]:
         """Normalised images at their stored size, and labels, on ``device``."""
         rows = index if self.rows_N is None else self.rows_N[index]
-        x_NCHW = self.pixels_NCHW[rows].to(self.device)
+        x_NCHW = to_device(self.pixels_NCHW[rows], self.device)
         if self.mean_C is not None and self.std_C is not None:
             x_NCHW = (x_NCHW.float() - self.mean_C) / self.std_C
-        return x_NCHW, self.y_N[index].to(self.device)
+        return x_NCHW, to_device(self.y_N[index], self.device)
 
     def clean(self, index: Index) -> tuple[torch.Tensor, torch.Tensor]:
         """What an evaluation sees: ``take``, and of a cropped data set the centre."""

@@ -8,6 +8,7 @@ from torch import nn
 
 from plainres.models.parts import ConnectionPart, Draw, Rows
 from plainres.options import DropScaling, DropUnit
+from plainres.transfer import to_device
 
 
 class FixedScale(ConnectionPart):
@@ -116,7 +117,7 @@ class StochasticDepth(ConnectionPart):
             return f if in_training else self.survival * f
         each = self.unit is DropUnit.sample
         draws = self._draw.uniform((len(f) if each else 1,), each)
-        kept = (draws < self.survival).to(f.device, torch.float32)
+        kept = to_device((draws < self.survival).float(), f.device)
         self.kept_N = kept.expand(len(f))
         factor = kept / self.survival if in_training else kept
         # The factor is float32 also where f is not: 1/p in 8 bits would be off by up to 0.4 %.

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from plainres.models.parts import ConnectionPart, Draw, Rows
+from plainres.transfer import to_device
 
 
 class Identity(ConnectionPart):
@@ -79,7 +80,7 @@ class DropoutShortcut(ConnectionPart):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return x
-        kept = (self._draw.uniform(x.shape) >= self.p).to(x.device, torch.float32)
+        kept = to_device((self._draw.uniform(x.shape) >= self.p).float(), x.device)
         return (x * (kept / (1 - self.p))).to(x.dtype)
 
     def extra_repr(self) -> str:

@@ -1,0 +1,75 @@
+"""What the live view is told of a run, and how seldom."""
+
+import math
+
+import pytest
+import torch
+
+from plainres import progress, transfer
+from plainres.progress import PROGRESS_SECONDS, Progress
+from plainres.transfer import LateScalar, to_device
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def folder(study):
+    made = study.run_folder("one")
+    made.path.mkdir(parents=True)
+    return made
+
+
+def test_steps_are_written_twice_a_second_at_most(folder, clock):
+    told = Progress(folder, 9, "cpu")
+    told.step(1, torch.tensor(2.0), None)
+    assert (folder.read_progress()["step"], folder.read_progress()["loss"]) == (1, 2.0)
+    clock[0] += PROGRESS_SECONDS * 0.9
+    told.step(2, torch.tensor(1.0), None)
+    assert folder.read_progress()["step"] == 1
+    clock[0] += PROGRESS_SECONDS * 0.2
+    told.step(3, torch.tensor(math.inf), {"train_error": 0.5})
+    found = folder.read_progress()
+    assert (found["step"], found["steps"], found["loss"], found["train_error"]) == (3, 9, None, 0.5)
+
+
+def test_an_evaluation_is_written_a_little_sooner(folder, clock):
+    told = Progress(folder, 9, "cpu")
+    told.step(1, torch.tensor(2.0), None)
+    clock[0] += PROGRESS_SECONDS / 4
+    told.evaluated(2, {"train_error": 0.5})
+    assert folder.read_progress()["step"] == 1
+    clock[0] += PROGRESS_SECONDS / 4
+    told.evaluated(3, {"train_error": 0.25})
+    assert folder.read_progress()["step"] == 3 and folder.read_progress()["train_error"] == 0.25
+    assert folder.read_progress()["loss"] == 2.0
+
+
+def test_a_gpu_answers_an_earlier_question(monkeypatch):
+    """With an event that stands in for the device's."""
+
+    class Event:
+        arrived = False
+
+        def record(self):
+            pass
+
+        def query(self):
+            return Event.arrived
+
+    monkeypatch.setattr(transfer.torch.cuda, "Event", Event)
+    late = LateScalar("cpu")
+    late._on_gpu = True
+    assert late.ask(torch.tensor(1.0)) is None
+    assert late.ask(torch.tensor(2.0)) is None, "not there yet, and not asked again"
+    Event.arrived = True
+    assert late.ask(torch.tensor(3.0)) == 1.0 and late.ask(torch.tensor(4.0)) == 3.0
+
+
+def test_tensors_on_a_cpu_stay_where_they_are():
+    x = torch.randn(3)
+    assert to_device(x, "cpu") is x and to_device(x, "meta").device.type == "meta"
