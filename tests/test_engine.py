@@ -29,7 +29,7 @@ def spec_of(conf, device="cpu"):
 
 
 def test_a_machine_without_what_it_needs_says_so_in_one_line(monkeypatch, make_conf):
-    assert engine_of(spec_of(make_conf())) == Engine(False, False, ())
+    assert engine_of(spec_of(make_conf())) == Engine(False, False, False, ())
     both = spec_of(make_conf("residual", COMPILED | RECORDED))
     assert engine_of(both).words == "compiled blocks" and not engine_of(both).graphed
     assert engine_notes([both, both]) == [
@@ -43,7 +43,7 @@ def test_a_machine_without_what_it_needs_says_so_in_one_line(monkeypatch, make_c
     monkeypatch.setattr(engine, "find_spec", lambda name: None)
     assert engine_of(on_gpu).words == "cuda graph" and "no triton" in engine_of(on_gpu).notes[0]
     monkeypatch.setattr(engine, "find_spec", lambda name: object())
-    assert engine_of(on_gpu) == Engine(True, True, ())
+    assert engine_of(on_gpu) == Engine(True, True, False, ())
 
 
 def test_a_run_on_such_a_machine_trains_op_by_op_and_is_no_mate_of_one_that_did_not(monkeypatch, execute, make_conf):

@@ -30,7 +30,7 @@ OTHER = {
     "schedule.warmup_steps": 3, "schedule.milestones": [5], "schedule.factor": 0.5, "trainer.steps": 70,
     "trainer.batch": 64, "trainer.threads": 2, "trainer.deterministic": False, "trainer.eval_every": 7,
     "trainer.eval_early": False, "trainer.devices": 2, "trainer.precision": "bf16", "trainer.accumulate": 2,
-    "trainer.checkpoint_blocks": 2, "trainer.compile": "blocks", "trainer.cuda_graph": True,
+    "trainer.checkpoint_blocks": 2, "trainer.compile": "blocks", "trainer.cuda_graph": True, "trainer.replicas": 4,
     "trainer.batchstats_every": 7, "trainer.checkpoint_every": 7, "trainer.allow_mixed_environment": True,
     "probe.own": ["x:X"], "model.branch": "x:X", "model.branch_settings": {"a": 1}, "model.branch_code": "x",
     "connection.shortcut_settings": {"a": 1}, "connection.shortcut_code": "x",

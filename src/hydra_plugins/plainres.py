@@ -42,6 +42,7 @@ class PlainresSweeper(BasicSweeper):
         """
         from plainres.errors import UserError
         from plainres.grid import compose_jobs
+        from plainres.launch.groups import refuse_groups
         from plainres.launch.sweep import Sweep
 
         if os.environ.get("WORLD_SIZE", "1") != "1":
@@ -54,6 +55,8 @@ class PlainresSweeper(BasicSweeper):
         ours = self.launcher if isinstance(self.launcher, OwnLauncher) else None
         with ours.backend() if ours else nullcontext(self._by_hydra(jobs)) as run_jobs:
             confs = compose_jobs(self.hydra_context, self.config, jobs)
+            if not isinstance(ours, PlainresLauncher):
+                refuse_groups(confs)
             sweep = ours.prepare(confs) if ours else Sweep.prepare(confs)
             return sweep, sweep.run(run_jobs)
 

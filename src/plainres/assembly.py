@@ -23,6 +23,7 @@ from plainres.pair import RunSpec
 from plainres.probes.cadence import batchstats_steps, evaluation_steps, probe_steps
 from plainres.probes.own import OwnProbe
 from plainres.probes.probe import Probe
+from plainres.replicas import Seat
 from plainres.rows import RowWriter
 from plainres.schema import RunConf
 from plainres.store import RunFolder
@@ -37,6 +38,7 @@ def assemble(
     on_checkpoint: Callable[[dict[str, int]], None],
     should_stop: Callable[[], bool],
     source: RunFolder | None = None,
+    seat: Seat | None = None,
 ) -> Training:
     """Build the run's parts on its device, from its checkpoint where there is a usable one.
 
@@ -46,6 +48,7 @@ def assemble(
         on_checkpoint: told of every checkpoint, with the lengths of the row files that it covers.
         should_stop: asked at every step.
         source: the finished run that a constructed one starts from; needed only without a checkpoint.
+        seat: of a replica, in its group.
     """
     conf, device = spec.conf, spec.device
     network = build(conf.model, conf.connection, conf.depth, data.input_shape, data.num_classes)
@@ -56,6 +59,8 @@ def assemble(
     if content is None and source is not None:
         folder.update(construction=start_from_source(spec, network, data.train, source, place))
     flat = FlatParameters(network, conf.optimizer.decay, undecayed(network), rules.lr_factor)
+    if seat is not None:
+        seat.take(network, flat)
     on_gpu = device.startswith("cuda")
     if conf.trainer.checkpoint_blocks:
         network.passage = Recomputed(list(network.blocks), conf.trainer.checkpoint_blocks)
@@ -85,6 +90,7 @@ def assemble(
         folder=folder,
         place=place,
         on_checkpoint=on_checkpoint,
+        together=seat,
     )
     network.train()
     return Training(parts, position, should_stop, engine.graphed)

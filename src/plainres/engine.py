@@ -29,17 +29,20 @@ class Engine:
     Attributes:
         compiled: blocks by torch's compiler.
         graphed: unprobed updates as one CUDA graph.
+        stacked: unprobed updates as one network with those of other replicas.
         notes: one line for every setting that this machine cannot follow.
     """
 
     compiled: bool
     graphed: bool
+    stacked: bool
     notes: tuple[str, ...]
 
     @property
     def words(self) -> str:
-        """For run.json: ``eager``, ``compiled blocks``, ``cuda graph``, or both of these."""
+        """For run.json: ``eager``, ``stacked replicas``, ``compiled blocks``, ``cuda graph``, or both of these."""
         parts = ["compiled blocks"] * self.compiled + ["cuda graph"] * self.graphed
+        parts += ["stacked replicas"] * self.stacked
         return ", ".join(parts) or "eager"
 
 
@@ -53,7 +56,7 @@ def engine_of(spec: RunSpec) -> Engine:
     if trainer.cuda_graph and not on_gpu:
         notes.append(f"trainer.cuda_graph=true: needs a CUDA device; on {spec.device} updates are executed op by op")
     compiled = trainer.compile is Compile.blocks and not missing
-    return Engine(compiled, trainer.cuda_graph and on_gpu, tuple(notes))
+    return Engine(compiled, trainer.cuda_graph and on_gpu, trainer.replicas > 1, tuple(notes))
 
 
 def engine_notes(specs: Sequence[RunSpec]) -> list[str]:

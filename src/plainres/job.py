@@ -9,7 +9,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from plainres.engine import engine_of
 from plainres.errors import Interrupted, UserError
 from plainres.models.own import with_code
 from plainres.pair import RunSpec
+from plainres.replicas import Seat, make_group
 from plainres.rows import compact, drop_lines
 from plainres.schema import plain_values
 from plainres.seeding import set_determinism
@@ -54,14 +55,22 @@ class Outcome:
     seconds: float
 
 
-def execute(spec: RunSpec, study: Study, should_stop: Callable[[], bool]) -> Outcome:
+def execute(spec: RunSpec, study: Study, should_stop: Callable[[], bool], seat: Seat | None = None) -> Outcome:
     """Bring one run to its end, whatever state it is in.
 
     Args:
         spec: the validated run.
         study: the folder it belongs to.
         should_stop: asked at every step; once true, the run checkpoints and ends as ``interrupted``.
+        seat: of a replica that trains with others; without one, it is a group of its own.
     """
+    if seat is None and spec.conf.trainer.replicas > 1:
+        seat = Seat(make_group(spec), Tracker(spec.conf.tracker, study.run_folder(spec.name).path))
+    with seat or nullcontext():
+        return _execute(spec, study, should_stop, seat)
+
+
+def _execute(spec: RunSpec, study: Study, should_stop: Callable[[], bool], seat: Seat | None) -> Outcome:
     began = time.perf_counter()
     folder = study.run_folder(spec.name)
     try:
@@ -76,7 +85,7 @@ def execute(spec: RunSpec, study: Study, should_stop: Callable[[], bool]) -> Out
             with suppress(OSError):  # they do no harm
                 drop_lines(folder)
             return Outcome(spec.name, ended, True, "", 0.0)
-        status, message = _attempt(spec, study, folder, should_stop)
+        status, message = _attempt(spec, study, folder, should_stop, seat)
     finally:
         with suppress(OSError):
             folder.clear_progress()
@@ -93,12 +102,14 @@ def _ended(folder: RunFolder) -> Status | None:
     return status if status in FINISHED else None
 
 
-def _attempt(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable[[], bool]) -> tuple[Status, str]:
+def _attempt(
+    spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable[[], bool], seat: Seat | None
+) -> tuple[Status, str]:
     """Train, and turn whatever happens into a status, a message and a run.json."""
     began = time.perf_counter()
-    tracker = Tracker(spec.conf.tracker, folder.path)
+    tracker = Tracker(spec.conf.tracker, folder.path) if seat is None else seat.tracker
     try:
-        return _train(spec, study, folder, should_stop, tracker), ""
+        return _train(spec, study, folder, should_stop, tracker, seat), ""
     except Interrupted:
         status, message, details = Status.INTERRUPTED, "interrupted; the same command goes on from its checkpoint", None
     except Exception as error:
@@ -142,7 +153,14 @@ def out_of_memory(error: Exception) -> bool:
     return known or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
-def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable[[], bool], tracker: Tracker) -> Status:
+def _train(
+    spec: RunSpec,
+    study: Study,
+    folder: RunFolder,
+    should_stop: Callable[[], bool],
+    tracker: Tracker,
+    seat: Seat | None,
+) -> Status:
     conf, device = spec.conf, spec.device
     began = time.perf_counter()
     set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device, conf.trainer.precision)
@@ -156,7 +174,9 @@ def _train(spec: RunSpec, study: Study, folder: RunFolder, should_stop: Callable
     source, waited = _source(spec, study, folder, should_stop)
     began += waited
     with ExitStack() as ending:
-        training = assemble(spec, folder, data, environment.place(found), tracker.on_checkpoint, should_stop, source)
+        training = assemble(
+            spec, folder, data, environment.place(found), tracker.on_checkpoint, should_stop, source, seat
+        )
         ending.callback(training.parts.writer.close)
         probe = training.parts.probe
         num_parameters = training.parts.flat.data.numel()

@@ -225,6 +225,7 @@ class TrainerConf:
             pass; 0 keeps everything.
         compile: see Compile. Probed steps run op by op.
         cuda_graph: launch an unprobed update as one CUDA graph.
+        replicas: runs of one cell, seeds, whose unprobed updates are computed as one network's.
     """
 
     steps: int = _identity(600)
@@ -238,6 +239,7 @@ class TrainerConf:
     checkpoint_blocks: int = _identity(0)
     compile: Compile = _identity(Compile.off)
     cuda_graph: bool = _identity(False)
+    replicas: int = _identity(1)
     eval_every: int = _record(75)
     eval_early: bool = _record(True)
     batchstats_every: int = _record(150)

@@ -1,6 +1,6 @@
 """Forward and backward of one update: what it leaves is the gradient of the batch's mean loss in the flat buffer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -35,6 +35,10 @@ class Passed:
     scale: float
 
 
+# The pass of an update that a run shares with others (replicas.py): images and labels -> what they gave.
+Shared = Callable[[torch.Tensor, torch.Tensor], Passed]
+
+
 class Passes:
     """The passes of every update of a run.
 
@@ -42,10 +46,18 @@ class Passes:
         scale: of the loss; None but for fp16.
     """
 
-    def __init__(self, network: Network, flat: FlatParameters, conf: RunConf, device: str) -> None:
+    def __init__(
+        self, network: Network, flat: FlatParameters, conf: RunConf, device: str, together: Shared | None = None
+    ) -> None:
+        """
+        Args:
+            network, flat, conf, device: of the run.
+            together: makes the passes of steps that are not probed; None: they are made here.
+        """
         self.scale = LossScale() if conf.trainer.precision is Precision.fp16 else None
         self._network = network
         self._flat = flat
+        self._together = together
         self._conf = conf.trainer
         self._seed = conf.seed
         self._device = device
@@ -67,6 +79,8 @@ class Passes:
             probe: reads this step; None in a step that is not probed.
             shared: the ranks that share the batch.
         """
+        if self._together is not None and probe is None:
+            return self._together(x_NCHW, y_N)
         passed = self._pass(step, x_NCHW, y_N, probe, shared)
         while self.scale is not None and not self.scale.accept(passed.loss, passed.grad_norm):
             with kept_statistics(batch_norms(self._network)):  # they have moved once already

@@ -31,7 +31,7 @@ from plainres.probes.probe import Probe
 from plainres.progress import Progress
 from plainres.ranks import Ranks, ranks
 from plainres.rows import RowWriter, evaluation_row
-from plainres.step import Passed, Passes
+from plainres.step import Passed, Passes, Shared
 from plainres.store import RunFolder
 
 
@@ -62,6 +62,7 @@ class Parts:
     folder: RunFolder
     place: dict[str, str]
     on_checkpoint: Callable[[dict[str, int]], None]
+    together: Shared | None = None
 
 
 class Training:
@@ -87,7 +88,7 @@ class Training:
         self._clip = conf.optimizer.clip_norm or math.inf
         self._ranks = ranks()
         device = parts.spec.device
-        self.passes = Passes(parts.network, parts.flat, conf, device)
+        self.passes = Passes(parts.network, parts.flat, conf, device, parts.together)
         if self.passes.scale is not None and position.loss_scale is not None:
             self.passes.scale.restore(position.loss_scale)
         self._wrong = torch.tensor(position.running["wrong"], dtype=torch.float64, device=device)

@@ -7,6 +7,7 @@ from plainres.errors import require
 from plainres.options import Compile, Drop, Precision, ScheduleName, Shortcut
 from plainres.schema import RunConf, flatten
 from plainres.validation_network import validate_connection, validate_model
+from plainres.validation_replicas import validate_replicas
 from plainres.validation_start import validate_start
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -69,6 +70,7 @@ def validate(conf: RunConf) -> None:
     validate_connection(conf)
     validate_start(conf)
     _validate_engine(conf)
+    validate_replicas(conf)
     device = conf.trainer.device
     good_device = re.fullmatch(r"auto|cpu|cuda(:\d+)?", device) is not None
     require(good_device, "trainer.device", device, "auto, cpu, cuda or cuda:N")

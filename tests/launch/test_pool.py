@@ -128,12 +128,13 @@ def test_a_worker_trains_on_the_device_that_it_holds(
     monkeypatch.setattr(pool, "_gpus", {"cuda:0": "a", "cuda:1": "b"})
     monkeypatch.setattr(pool, "slots_folder", lambda: tmp_path / "slots")
     monkeypatch.setattr(pool, "_should_stop", lambda: True)
-    monkeypatch.setattr(pool, "execute", lambda spec, study, stop: spec.device)
+    monkeypatch.setattr(pool, "execute_group", lambda specs, study, stop: [spec.device for spec in specs])
     with lease({"cuda:0": "a"}, 1, tmp_path / "slots", lambda: True):
-        assert pool._work(spec, study) == "cuda:1"
+        assert pool._work([spec], study) == ["cuda:1"]
         with lease({"cuda:1": "b"}, 1, tmp_path / "slots", lambda: True):
-            assert pool._work(spec, study).status is Status.PLANNED, "no device, and asked to stop"
-    assert pool._work(spec, study) == "cuda:0"
+            (outcome,) = pool._work([spec], study)
+            assert outcome.status is Status.PLANNED, "no device, and asked to stop"
+    assert pool._work([spec], study) == ["cuda:0"]
 
 
 def test_a_mistake_found_while_workers_start_leaves_none_behind(tiny: Make) -> None:

@@ -78,6 +78,7 @@ REFUSED = {
     "trainer.batch=127": ["trainer.batch=127", "a multiple of trainer.devices=2"],
     "connection=stochastic_depth": ["connection.drop=linear", "one device"],
     "connection=dropout_shortcut": ["connection.shortcut=dropout", "one device"],
+    "trainer.replicas=4": ["trainer.replicas=4", "1 on several devices"],
     "start=built": ["start.depth=10", "several devices"],
 }
 

@@ -5,10 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from plainres.errors import UserError
+from plainres.launch.groups import execute_group
+from plainres.pair import make_spec
 from plainres.rows import read_table
 from plainres.schema import TrackerConf
 from plainres.store import Status
@@ -104,6 +107,26 @@ def test_a_sink_hears_every_row_once_whichever_way_the_run_ends(conf_with, execu
     assert rows_said(again) == (steps, layers) == rows_said(heard(folder, "other.txt")), "from the first row again"
     assert at_6 == tuple([word for word in words if int(word.rstrip("eu")) < 6] for words in (steps, layers))
     assert untracked(folder, "Notes") is None
+
+
+def test_sinks_hear_replicas_whole_and_one_after_the_other(conf_with, study):
+    conf = conf_with("Notes", **{"trainer.replicas": 2})
+    specs = [make_spec(replace(conf, seed=seed), "cpu") for seed in (0, 1)]
+    folders = [study.run_folder(spec.name) for spec in specs]
+    calls = iter(range(1000))
+    outcomes = execute_group(specs, study, lambda: next(calls) > 12)
+    assert {o.status for o in outcomes} == {Status.INTERRUPTED}
+    assert [wait(study, folder, conf) for folder in folders] == [[], []]
+    for folder in folders:
+        lines = heard(folder)
+        assert (lines[0][:2], lines[-1]) == (["built", "interrupted"], ["finished", "interrupted"])
+        assert 0 < len(rows_said(lines)[0]) < 10
+    execute_group(specs, study, lambda: False)
+    assert [wait(study, folder, conf) for folder in folders] == [[], []]
+    for folder in folders:
+        lines, table = heard(folder), read_table(folder, "steps", {}).to_pylist()
+        assert (lines[0][:2], lines[-1]) == (["built", "complete"], ["finished", "complete"])
+        assert rows_said(lines)[0] == list(dict.fromkeys(f"{row['step']}{row['kind'][0]}" for row in table))
 
 
 def test_a_run_that_diverges_has_all_its_rows_heard(conf_with, execute, study):

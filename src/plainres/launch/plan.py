@@ -10,6 +10,7 @@ import torch
 from plainres.data import load
 from plainres.grid import Grid
 from plainres.job import out_of_memory
+from plainres.launch.groups import grouped, refuse_groups
 from plainres.launch.lease import visible_gpus
 from plainres.launch.pool import pool_size
 from plainres.launch.prepare import check_record, checked_specs, resolve_device, varying_words
@@ -82,6 +83,8 @@ def make_plan(grid: Grid, say: Callable[[str], None]) -> Plan:
     """
     launcher = grid.launcher
     say(f"checking {len(grid.confs)} jobs")
+    if not isinstance(launcher, LocalConf):
+        refuse_groups(grid.confs)
     specs = checked_specs(grid.confs, launcher.device if isinstance(launcher, SlurmConf) else resolve_device)
     place = Path(grid.confs[0].results_dir).expanduser().absolute() / grid.confs[0].study
     states = _states(place, specs)
@@ -94,7 +97,12 @@ def make_plan(grid: Grid, say: Callable[[str], None]) -> Plan:
         for label, (name, members) in zip(labels, kinds.items(), strict=True)
     ]
     at_a_time, how, each = _launching(launcher, specs)
-    costs = [row.seconds for row in rows for _ in range(row.to_do)]
+    # Seeds that train together are taken to need as long as one after the other; they need less.
+    costs = [
+        None if row.seconds is None else row.seconds * len(group)
+        for row, name in zip(rows, kinds, strict=True)
+        for group in grouped(to_do[name])
+    ]
     known = [cost for cost in costs if cost is not None]
     complete = len(known) == len(costs)
     return Plan(

@@ -21,7 +21,8 @@ from pebble import ProcessExpired, ProcessPool
 from plainres.data import load
 from plainres.data.dataset import IN_MEMORY
 from plainres.errors import Interrupted, UserError
-from plainres.job import Outcome, execute
+from plainres.job import Outcome
+from plainres.launch.groups import execute_group, grouped
 from plainres.launch.lease import lease, slots_folder, visible_gpus
 from plainres.launch.settings import LocalConf
 from plainres.launch.stopping import StopRequest, stop_on_signals
@@ -58,7 +59,7 @@ def _should_stop() -> bool:
     return bool(_stop.value) or os.getppid() != _parent
 
 
-def _work(spec: RunSpec, study: Study) -> Outcome:
+def _work(specs: list[RunSpec], study: Study) -> list[Outcome]:
     # SIGTERM for the whole group of processes (a service or a container that ends): a checkpoint, then the end.
     with stop_on_signals((signal.SIGTERM,), patient=True) as asked:
 
@@ -66,12 +67,12 @@ def _work(spec: RunSpec, study: Study) -> Outcome:
             return asked() or _should_stop()
 
         if not _gpus:
-            return execute(spec, study, should_stop)
+            return execute_group(specs, study, should_stop)
         try:
             with lease(_gpus, _jobs_per_gpu, slots_folder(), should_stop) as device:
-                return execute(replace(spec, device=device), study, should_stop)
+                return execute_group([replace(spec, device=device) for spec in specs], study, should_stop)
         except Interrupted:  # before there was a device for it
-            return Outcome(spec.name, Status.PLANNED, True, "", 0.0)
+            return [Outcome(spec.name, Status.PLANNED, True, "", 0.0) for spec in specs]
 
 
 def pool_size(settings: LocalConf, threads: int, num_gpus: int) -> int:
@@ -125,11 +126,17 @@ def worker_pool(
         pool.join()
 
 
-def _mark_dead(folder: RunFolder, message: str) -> None:
-    """Write down how a run ended whose process cannot do so any more; call only while holding it."""
-    if Status(folder.read()["status"]) not in FINISHED:
-        folder.update(status=Status.FAILED, error={"kind": "WorkerDied", "message": message})
+def _mark_dead(folder: RunFolder, message: str) -> Status | None:
+    """Write down how a run ended whose process cannot do so any more; call only while holding it.
+
+    Returns:
+        its status if it had ended before.
+    """
     folder.clear_progress()
+    if (status := Status(folder.read()["status"])) in FINISHED:
+        return status
+    folder.update(status=Status.FAILED, error={"kind": "WorkerDied", "message": message})
+    return None
 
 
 @contextmanager
@@ -146,8 +153,9 @@ def _interrupts_held_back() -> Iterator[None]:
 def _run(sweep: "Sweep", pool: ProcessPool, jobs: int, stop: Any) -> list[Outcome]:
     # The longest first, so that all cores stay busy to the end.
     order = sorted(sweep.specs, key=lambda s: (-s.conf.depth * s.conf.trainer.steps, s.conf.seed))
-    with stop_on_signals() as asked, make_view(sweep, order, min(jobs, len(order))) as view:
-        run = _PoolRun(sweep, order, jobs, pool, stop, asked, view)
+    groups = grouped(order)
+    with stop_on_signals() as asked, make_view(sweep, order, min(jobs, len(groups))) as view:
+        run = _PoolRun(sweep, groups, jobs, pool, stop, asked, view)
         run.until_done()
     if asked():
         raise KeyboardInterrupt
@@ -160,7 +168,7 @@ class _PoolRun:
     def __init__(
         self,
         sweep: "Sweep",
-        order: list[RunSpec],
+        groups: list[list[RunSpec]],
         jobs: int,
         pool: ProcessPool,
         stop: Any,
@@ -173,8 +181,8 @@ class _PoolRun:
         self._stop = stop
         self._asked = asked
         self._view = view
-        self._waiting = list(reversed(order))
-        self._running: dict[Any, RunSpec] = {}
+        self._waiting = list(reversed(groups))
+        self._running: dict[Any, list[RunSpec]] = {}
         self.outcomes: list[Outcome] = []
 
     def until_done(self) -> None:
@@ -184,22 +192,23 @@ class _PoolRun:
                 self._waiting.clear()
             # One job for each worker and none in advance, so that those not started can still be held back.
             while self._waiting and len(self._running) < self._jobs:
-                spec = self._waiting.pop()
-                self._running[self._pool.schedule(_work, args=(spec, self._sweep.study))] = spec
+                specs = self._waiting.pop()
+                self._running[self._pool.schedule(_work, args=(specs, self._sweep.study))] = specs
             for future in wait(self._running, POLL_SECONDS, FIRST_COMPLETED).done:
                 self._collect(self._running.pop(future), future)
-            names = [s.name for s in self._running.values()]
+            names = [s.name for specs in self._running.values() for s in specs]
             self._view.update({name: self._sweep.study.run_folder(name).read_progress() for name in names})
 
-    def _collect(self, spec: RunSpec, future: Any) -> None:
+    def _collect(self, specs: list[RunSpec], future: Any) -> None:
         try:
-            outcome = future.result()
+            outcomes = future.result()
         except ProcessExpired as error:
-            outcome = self._dead_worker(spec, error)
-        self.outcomes.append(outcome)
-        self._view.finished(outcome)
-        if self._sweep.fail_fast and outcome.status in (Status.FAILED, Status.OOM):
-            self._waiting.clear()
+            outcomes = [self._dead_worker(spec, error) for spec in specs]
+        for outcome in outcomes:
+            self.outcomes.append(outcome)
+            self._view.finished(outcome)
+            if self._sweep.fail_fast and outcome.status in (Status.FAILED, Status.OOM):
+                self._waiting.clear()
 
     def _dead_worker(self, spec: RunSpec, error: ProcessExpired) -> Outcome:
         """The process is gone (killed, or out of memory); its run keeps its checkpoint and can be resumed."""
@@ -208,7 +217,8 @@ class _PoolRun:
         try:
             if folder.acquire(timeout=1):  # else another command has taken it over already
                 try:
-                    _mark_dead(folder, message)
+                    if (ended := _mark_dead(folder, message)) is not None:
+                        return Outcome(spec.name, ended, False, "", 0.0)  # a replica that ended before the others
                 finally:
                     folder.release()
         except (OSError, UserError) as second:

@@ -64,7 +64,13 @@ def _run_and_say(spec: RunSpec, study: Study) -> Outcome:
     console = make_console()
     folder = study.run_folder(spec.name)
     console.print(Text(f"plainres: 1 run -> {folder.path}"), soft_wrap=True)
-    for note in engine_notes([spec]):
+    notes = engine_notes([spec])
+    if (replicas := spec.conf.trainer.replicas) > 1:
+        notes.append(
+            f"trainer.replicas={replicas}: this run trains alone, to the same bits; a sweep over seeds "
+            f"(seed=0,1,… -m) trains {replicas} at once"
+        )
+    for note in notes:
         console.print(Text(f"plainres: {note}"), soft_wrap=True)
     with stop_on_signals() as asked:
         if here := ranks():

@@ -51,6 +51,8 @@ def check_shared(conf: RunConf) -> None:
     require(off, "trainer.compile", conf.trainer.compile, "off on several devices", alone)
     graph = conf.trainer.cuda_graph
     require(not graph, "trainer.cuda_graph", graph, "false on several devices", alone)
+    replicas = conf.trainer.replicas
+    require(replicas == 1, "trainer.replicas", replicas, "1 on several devices", alone)
     connection = conf.connection
     require(connection.drop is Drop.none, "connection.drop", connection.drop, "none on several devices", alone)
     ours = isinstance(connection.shortcut, Shortcut) and connection.shortcut is not Shortcut.dropout

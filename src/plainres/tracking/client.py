@@ -149,6 +149,29 @@ class Tracker:
                 mark.write_text(f"it does not listen: {error.strerror or error}\n")
 
 
+class LateTracker(Tracker):
+    """Tells the sinks of a run all of it at its end. For replicas (replicas.py): a helper holds one run at a time, and
+    runs that train side by side would interleave there."""
+
+    def __init__(self, conf: TrackerConf, folder: Path) -> None:
+        super().__init__(conf, folder)
+        self._started = False
+        self._lengths: dict[str, int] | None = None
+
+    def start(self) -> None:
+        self._started = True
+
+    def on_checkpoint(self, lengths: dict[str, int]) -> None:
+        self._lengths = lengths
+
+    def end(self) -> None:
+        if self._started:
+            super().start()
+            if self._lengths is not None:
+                super().on_checkpoint(self._lengths)
+            super().end()
+
+
 class ReportTracker(Tracker):
     """Tells W&B of a study's report."""
 
