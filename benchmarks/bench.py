@@ -12,6 +12,7 @@ from pathlib import Path
 import growth
 import images
 import probing
+import replicas
 import reporting
 import steps
 import sweeping
@@ -27,6 +28,7 @@ SECTIONS: dict[str, Callable[[Setup, Path], Iterator[Row]]] = {
     "probes": probing.rows,
     "images": images.rows,
     "growth": growth.rows,
+    "replicas": replicas.rows,
     "tracking": tracking.rows,
     "sweep": sweeping.rows,
     "report": reporting.rows,

@@ -8,9 +8,12 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import torch
+from measure import Row, Setup, row
 
 from plainres.launch.groups import execute_group
 from plainres.options import Shortcut, TrackerName
@@ -18,7 +21,7 @@ from plainres.pair import make_spec
 from plainres.schema import ConnectionConf, ProbeConf, RunConf, TrackerConf
 from plainres.store import Status, Study
 
-WARM_UP = 4  # updates of every replica that are not counted
+WARM_UP = 3  # updates of every replica that are not counted
 SIZES = (1, 2, 4, 8)  # 1: ordinary runs
 
 
@@ -48,18 +51,35 @@ def milliseconds(depth: int, replicas: int, steps: int) -> float:
     return 1000 * (times[last] - times[first]) / (last - first)
 
 
+def rows(setup: Setup, results: Path) -> Iterator[Row]:
+    """Replicas beside ordinary runs, at depth 100; on the CPU only, where CPU time says what a step costs."""
+    if setup.device != "cpu":
+        return
+    found = take_rounds(100, setup.steps(20), min(setup.rounds, 3))
+    for size in SIZES[1:]:
+        ratios = [alone / one for alone, one in zip(found[1], found[size], strict=True)]
+        note = f"{statistics.median(found[size]):.1f} ms of CPU an update and replica"
+        yield row(f"mlp d100, {size} replicas at once / alone", ratios, "x", note=note)
+
+
+def take_rounds(depth: int, steps: int, rounds: int) -> dict[int, list[float]]:
+    """``milliseconds`` of every size, round by round, after one that warms up."""
+    found: dict[int, list[float]] = {size: [] for size in SIZES}
+    for turn in range(-1, rounds):
+        for size in SIZES:
+            value = milliseconds(depth, size, steps)
+            if turn >= 0:
+                found[size].append(value)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--depth", type=int, default=100)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    found: dict[int, list[float]] = {size: [] for size in SIZES}
-    for turn in range(-1, args.rounds):
-        for size in SIZES:
-            value = milliseconds(args.depth, size, args.steps)
-            if turn >= 0:
-                found[size].append(value)
+    found = take_rounds(args.depth, args.steps, args.rounds)
     print(f"mlp depth {args.depth}, torch {torch.__version__}: ms of CPU an update and replica, {args.rounds} rounds")
     for size, values in found.items():
         ratio = statistics.median(v / one for v, one in zip(values, found[1], strict=True))
