@@ -5,6 +5,7 @@ python benchmarks/bench.py [--device cuda] [--only step probes] [--full] [--json
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,7 +48,7 @@ def main() -> None:
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.exit(2, "bench: --device cuda: there is no CUDA device here; leave it out to measure the CPU\n")
     setup = Setup(args.device, args.rounds, args.full, args.share)
-    console, found = Console(), []
+    console, found = Console(width=None if sys.stdout.isatty() else 150), []
     where = machine(setup.device)
     for name in args.only:
         with tempfile.TemporaryDirectory() as results:
