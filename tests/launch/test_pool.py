@@ -149,7 +149,9 @@ def test_ctrl_c_while_workers_start_is_not_lost(monkeypatch: pytest.MonkeyPatch)
             pass
 
         def schedule(self, *work: object, **settings: object) -> None:
-            signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # other threads of the test's process hold nothing
+            signal.pthread_kill(
+                threading.get_ident(), signal.SIGINT
+            )  # other threads of the test's process hold nothing
             assert signal.SIGINT in signal.sigpending(), "it waits, and what is started here inherits that it does"
 
         def stop(self) -> None:
