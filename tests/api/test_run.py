@@ -117,6 +117,7 @@ def _interrupted(*arguments: object) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_branch_that_is_written_again_is_another_run(at_home: Path) -> None:
     """A cell with %%writefile, and the user's own import of it: what is checked is what the file says now."""
     words = ["depth=4", "model.branch=my_branch:Mine", *SMALL, *HERE, "study=tiny"]

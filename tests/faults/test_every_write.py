@@ -19,7 +19,7 @@ def faults(place: Path, *words: str, around: tuple[str, ...] = ()) -> list[dict[
     return told
 
 
-@pytest.mark.parametrize("share", [13, pytest.param(1, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("share", [26, pytest.param(1, marks=pytest.mark.faults)])
 @pytest.mark.timeout(600)
 def test_a_fault_at_a_write_changes_no_bit(share: int, tmp_path: Path) -> None:
     told = faults(tmp_path, "writes", str(share))

@@ -66,6 +66,7 @@ def test_pool_and_this_process_train_the_same_bits(tiny: Make, tmp_path: Path) -
         assert torch.equal(*weights)
 
 
+@pytest.mark.slow  # the record of such a run: faults/test_commands.py
 def test_a_killed_worker_costs_only_its_own_job(tiny: Make) -> None:
     sweep = Sweep.prepare([tiny("plain", steps=10**6, eval_every=10**6), tiny("residual"), tiny("residual", seed=1)])
     thread = when_training(sweep, lambda pid: os.kill(pid, signal.SIGKILL))

@@ -339,7 +339,7 @@ NO_ADDITION = {"plain": "no addition: not a residual ratio",
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("connection", PRESETS)
-@pytest.mark.parametrize("updates", [0, 2])
+@pytest.mark.parametrize("updates", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_a_probed_step_gives_a_complete_row(probed, connection, family, updates):
     if connection == "fixup" and family in ("vit", "transformer"):
         pytest.skip("validation refuses this combination, see test_validation.py")

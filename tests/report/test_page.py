@@ -209,6 +209,7 @@ def test_two_studies_on_one_page(tmp_path: Path) -> None:
     assert not (one / "report").exists()  # their own reports stay as they are
 
 
+@pytest.mark.slow
 def test_compare_prints_all_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = SMALL.write(tmp_path, "one"), replace(SMALL, depths=(8,)).write(tmp_path, "other")
     cli.main(["compare", str(one), str(other), "--out", str(tmp_path / "new" / "page.html")])

@@ -39,7 +39,7 @@ def terminal_text(result: ReportResult) -> str:
 def test_whole_report_without_the_training_side(tmp_path: Path) -> None:
     study = FakeStudy(depths=(8,), seeds=(0, 1), steps=60).write(tmp_path)
     code = (
-        "import sys; from plainres.cli import main; main(['report', sys.argv[1]]);"
+        "import os, sys; os.cpu_count = lambda: 1; from plainres.cli import main; main(['report', sys.argv[1]]);"
         "bad = {'torch', 'hydra', 'omegaconf', 'wandb', 'matplotlib.pyplot'} & set(sys.modules); assert not bad, bad"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code, study], capture_output=True, text=True)
@@ -109,6 +109,7 @@ def test_stale_figures_go_and_the_users_files_stay(tmp_path: Path) -> None:
     assert not {"heatmap_grad_norm.pdf", "degradation-lr=1.png"} & names
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_figures")
 def test_runs_that_start_from_a_trained_network_have_a_table_and_a_figure(tmp_path: Path) -> None:
     fake = replace(SMALL, depths=(10, 20), starts=((10, 0.0),), lrs=(0.03, 0.1))
