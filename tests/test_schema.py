@@ -62,7 +62,7 @@ BAD = [
     ("trainer.threads", 0, "at least 1"),
     ("trainer.accumulate", 0, "at least 1"),
     ("trainer.accumulate", 3, "a divisor of trainer.batch=128"),
-    ("trainer.accumulate", 128, "leaves two examples"),
+    ("trainer.accumulate", 128, "leaves at least two examples"),
     ("trainer.eval_every", 0, "at least 1"),
     ("trainer.batchstats_every", 0, "at least 1"),
     ("trainer.checkpoint_every", 0, "at least 1"),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -80,7 +81,9 @@ class Compiled:
 
     def __init__(self, blocks: Sequence[torch.nn.Module]) -> None:
         self._blocks = [block for block in blocks if isinstance(block, Block)]
-        self._forward = torch.compile(Block.forward, dynamic=False)
+        # Workers that begin at once would share a header that one of them is still precompiling.
+        options: dict[str, Any] = {"cpp_cache_precompile_headers": False}
+        self._forward = torch.compile(Block.forward, dynamic=False, options=options)
         # torch 2.14 looks at .grad of its own stand-ins for parameters, and warns of it.
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", module="torch")
 

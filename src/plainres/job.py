@@ -139,7 +139,8 @@ def _explain(error: Exception, spec: RunSpec, folder: RunFolder) -> tuple[Status
     if _is_full(error):
         why = os.strerror(error.errno)  # type: ignore[attr-defined]  # of an OSError
         return Status.FAILED, f"{why}: {folder.path}; make room: the same command goes on from the last checkpoint"
-    return Status.FAILED, f"{type(error).__name__}: {error}; traceback in {folder.traceback}"
+    first = (str(error).splitlines() or [""])[0]  # a compiler's words fill pages; the traceback has them
+    return Status.FAILED, f"{type(error).__name__}: {first}; traceback in {folder.traceback}"
 
 
 def _is_full(error: Exception) -> bool:

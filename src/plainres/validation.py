@@ -28,7 +28,7 @@ def validate(conf: RunConf) -> None:
     require(batch >= 2, "trainer.batch", batch, "a whole number of at least 2", "batch norm needs two examples")
     parts = conf.trainer.accumulate
     fits = batch % parts == 0 and batch >= 2 * parts
-    divisor = f"a divisor of trainer.batch={batch} that leaves two examples in a part"
+    divisor = f"a divisor of trainer.batch={batch} that leaves at least two examples in a part"
     require(fits, "trainer.accumulate", parts, divisor)
     for name in ("seed", "trainer.checkpoint_blocks", "probe.every", "probe.jacobian", "schedule.warmup_steps"):
         require(leaves[name] >= 0, name, leaves[name], "a whole number of at least 0")

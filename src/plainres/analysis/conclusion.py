@@ -9,6 +9,7 @@ from plainres.analysis.claims import Claim, short_effect
 from plainres.analysis.declared import Declaration
 from plainres.analysis.evidence_errors import without_room
 from plainres.analysis.rules import RULES, ClaimStatus
+from plainres.schema import TrainerConf
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,8 +144,17 @@ def where(runs: "pd.DataFrame") -> str:
     own = f" with branch {row['model.branch']} and its own init; around it" if row["model.branch"] else " with"
     model = f"{row['model.name']} of width {row['model.width']}{own} {choices}"
     optimizer = f"{row['optimizer.name']} at learning rate {row['optimizer.lr']:g}"
-    batch = f"{row['trainer.steps']} steps of {row['trainer.batch']} examples"
+    batch = f"{row['trainer.steps']} steps of {row['trainer.batch']} examples{_how(row)}"
     return f"{model}; {_data_words(runs, row)}; {optimizer}, {batch}, {_counted(runs['seed'].nunique(), 'seed')}"
+
+
+def _how(row: dict[Any, Any]) -> str:
+    """What is not as usual in the way updates are computed, in brackets; runs of an older plainres have none of it."""
+    usual = TrainerConf()
+    names = ("precision", "accumulate", "replicas", "compile")
+    found = {name: row.get(f"trainer.{name}", getattr(usual, name)) for name in names}
+    told = [f"{name} {value}" for name, value in found.items() if value != getattr(usual, name)]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _counted(count: int, what: str) -> str:

@@ -13,8 +13,8 @@ from plainres.figures.drawing import draw_one
 
 def main() -> None:
     """Draw until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks, which ends this one
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for number in (signal.SIGINT, signal.SIGTERM):  # for the process that asks: with it the input ends
+        signal.signal(number, signal.SIG_IGN)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
     for line in sys.stdin:

@@ -44,9 +44,7 @@ class Drawing:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._pool is not None:
-            for drawer in self._drawers if kind else ():
-                drawer.terminate()  # it leaves no half of a file
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.shutdown(cancel_futures=True)  # what is being drawn is drawn to its end: no half of a file
             for drawer in self._drawers:
                 drawer.communicate()
 

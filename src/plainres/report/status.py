@@ -52,7 +52,9 @@ def print_status(path: str | Path, console: "Console | None" = None) -> None:
         console.print(f"cannot be read: {problem}", markup=False, soft_wrap=True)
     words = ", ".join(f"{counts[str(s)]} {s}" for s in Status if counts[str(s)])
     broken = f", {len(problems)} unreadable" if problems else ""
-    console.print(f"{study.name}: {len(rows)} runs: {words or 'none'}{broken}", markup=False, soft_wrap=True)
+    console.print(
+        f"{study.name}: {len(rows) + len(problems)} runs: {words or 'none'}{broken}", markup=False, soft_wrap=True
+    )
 
 
 def _cells(folder: RunFolder, record: dict[str, Any]) -> tuple[str, str, str]:
@@ -72,7 +74,9 @@ def _note(folder: RunFolder, record: dict[str, Any]) -> str:
         return f"at step {diverged['step']} in {diverged['layer']} ({diverged['where']})"
     if error:
         where = f", see {folder.traceback}" if folder.traceback.is_file() else ""
-        return f"{error['kind']}: {error['message']}{where}"
+        message = str(error["message"]).split("\n")[0].removesuffix(f"; traceback in {folder.traceback}")
+        kind = "" if message.startswith(f"{error['kind']}:") else f"{error['kind']}: "
+        return f"{kind}{message}{where}"
     if record["status"] == Status.STALE:
         return "its process is gone; run the same command again to resume"
     return ""
