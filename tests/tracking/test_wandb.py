@@ -95,7 +95,7 @@ def test_an_interrupted_run_says_so_and_is_whole_when_it_has_gone_on(execute, st
     assert check_study(study, read_back, report=False) > 100
 
 
-@pytest.mark.slow
+@pytest.mark.faults  # the long suite: some minutes
 @pytest.mark.timeout(1500)
 def test_forty_runs_share_one_folder(command, tmp_path, read_back):
     sweep = ["-m", "depth=4,6,8,10", "connection=plain,residual", "seed=range(5)", *SMALL, "study=forty"]
@@ -177,7 +177,7 @@ def test_a_folder_that_wandb_cannot_write_stops_nothing(execute, study, make_con
 FULL = "mkdir -p {0}/wandb && mount -t tmpfs -o size=64k tmpfs {0}/wandb && exec {1}"
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_full_disk_under_wandbs_folder_stops_nothing(tmp_path, read_back):
     """In a mount namespace of its own, where W&B's folder holds 64 kB."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
