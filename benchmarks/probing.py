@@ -31,7 +31,7 @@ class ParametersAlone:
         scopes = parameter_scopes(parts.network, parts.flat)
         self._probes = (GradNorm(parts.flat, scopes), UpdateRatio(parts.flat, scopes))
 
-    def arm(self, num_examples: int) -> None:
+    def arm(self, num_examples: float, scale: float = 1.0) -> None:
         """Nothing to put on."""
 
     def after_backward(self) -> None:
