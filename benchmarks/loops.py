@@ -125,5 +125,5 @@ def augmented(conf: RunConf) -> RunConf:
     return replace(conf, data=replace(conf.data, augment=Augment.crop_flip))
 
 
-def unprobed(conf: RunConf, every: int = 0) -> RunConf:
+def probed(conf: RunConf, every: int) -> RunConf:
     return replace(conf, probe=ProbeConf(every=every), trainer=TrainerConf())

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import wandb
-from loops import BATCH, MLP, Around, minimal, training_of, unprobed
+from loops import BATCH, MLP, Around, minimal, probed, training_of
 from measure import Loop, Row, Setup, row, speed, take_turns
 from torch import nn
 
@@ -146,7 +146,7 @@ def rows(setup: Setup, results: Path) -> Iterator[Row]:
     """Probes at every step, and at the default steps, beside the usual ways."""
     torch.set_num_threads(1)
     os.environ["WANDB_SILENT"] = "true"
-    off, parameters, everything = (training_of(setup, unprobed(MLP.conf, every), results) for every in (0, 1, 1))
+    off, parameters, everything = (training_of(setup, probed(MLP.conf, every), results) for every in (0, 1, 1))
     parameters.parts.probe = ParametersAlone(parameters)  # type: ignore[assignment]
     watch = WandbWatch(results)
     loops: dict[str, Loop] = {

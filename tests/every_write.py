@@ -84,7 +84,7 @@ class Points:
             self.meet("open", path)
             return Writing(opened(path, mode, *args, **kwargs), path, self)
 
-        os.fsync, pathlib.Path.open = watched_fsync, watched_open  # type: ignore[assignment]
+        os.fsync, pathlib.Path.open = watched_fsync, watched_open  # type: ignore[assignment]  # a patch
         for name, needs_room in {"replace": False, "unlink": False, "touch": True, "mkdir": True}.items():
             setattr(pathlib.Path, name, self._watched(name, getattr(pathlib.Path, name), needs_room))
 

@@ -34,7 +34,7 @@ def read_records(path: Path) -> Iterator[Any]:
         ValueError: its content is none of W&B's.
     """
     from google.protobuf.message import DecodeError
-    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]  # made at import
 
     content = path.read_bytes()
     position, parts = _FILE_HEAD, b""
