@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 Loop = Callable[[int], object]  # one step; its argument is the step's number
+TURNS = 6  # of a loop within a round
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,10 @@ def row(
 
 
 def take_turns(setup: Setup, loops: dict[str, Loop], steps: int) -> dict[str, list[float]]:
-    """Seconds a step of each loop, one value a round; every loop is warmed up first, and the order turns round.
+    """Seconds a step of each loop, one value a round; every loop is warmed up first.
+
+    Within a round loops take several short turns, their order turned round each time: what slows the machine for a
+    second slows all of them.
 
     Args:
         setup: rounds and device.
@@ -93,19 +97,28 @@ def take_turns(setup: Setup, loops: dict[str, Loop], steps: int) -> dict[str, li
         steps: of each loop in each round.
     """
     seconds: dict[str, list[float]] = {name: [] for name in loops}
-    steps, position = setup.steps(steps), 0
-    for turn in range(-1, setup.rounds):
-        order = list(loops.items())
-        for name, loop in order if turn % 2 else order[::-1]:
-            wait(setup.device)
-            began = time.perf_counter()
-            for i in range(steps):
-                loop(position + i)
-            wait(setup.device)
-            if turn >= 0:
-                seconds[name].append((time.perf_counter() - began) / steps)
-        position += steps
+    position = 0
+    for number in range(-1, setup.rounds):
+        spent = dict.fromkeys(loops, 0.0)
+        for turn, count in enumerate(_split(setup.steps(steps))):
+            for name, loop in list(loops.items())[:: -1 if turn % 2 else 1]:
+                wait(setup.device)
+                began = time.perf_counter()
+                for i in range(count):
+                    loop(position + i)
+                wait(setup.device)
+                spent[name] += time.perf_counter() - began
+            position += count
+        if number >= 0:
+            for name in loops:
+                seconds[name].append(spent[name] / setup.steps(steps))
     return seconds
+
+
+def _split(steps: int) -> list[int]:
+    """Into up to TURNS parts, as equal as can be."""
+    turns = min(TURNS, steps)
+    return [steps // turns + (i < steps % turns) for i in range(turns)]
 
 
 def wait(device: str) -> None:

@@ -11,7 +11,7 @@ from measure import Row, Setup, row, speed, take_turns, wait
 
 from plainres.signature import forward_flops
 
-STEPS = {"mlp d100": 30, "cnn d50": 10, "cifar_resnet d20": 2, "vit d12": 2}
+STEPS = {"mlp d100": 30, "cnn d50": 12, "cifar_resnet d20": 6, "vit d12": 6}
 SIDE = 1024  # of the matrices whose product is the machine's measured peak
 
 

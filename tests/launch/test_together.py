@@ -121,7 +121,8 @@ def test_two_processes_train_what_one_trains(norm: str, tmp_path: Path) -> None:
     assert len(told["steps, both"]) == len(told["steps, alone"]) >= 8
     for both, alone in zip(told["steps, both"], told["steps, alone"], strict=True):
         assert both.keys() == alone.keys()
-        check_close(both.values(), alone.values(), rel=1e-9, tiny=0.0)
+        # Weights are float64 here (above), but a loss is a float32 mean (step.py): that of two halves rounds otherwise.
+        check_close(both.values(), alone.values(), rel=1e-6, tiny=0.0)
         for name in ("train_error", "val_error", "train_error_running"):
             assert both[name] == alone[name], "an error is a count"
 
