@@ -5,6 +5,8 @@ starts, so that --help and mistakes answer at once; not even Hydra before ``main
 beginning.
 """
 
+import atexit
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -47,6 +49,7 @@ def _stop(message: str, code: int = 1) -> NoReturn:
 
 def main() -> None:
     """Run what the command line asks for; exit 0, 1 for a mistake or a failed run, 130 after Ctrl-C or SIGTERM."""
+    atexit.register(gc.freeze)  # at its exit Python looks for garbage among all objects, torch's too: a second
     try:
         with terminated_as_interrupted():
             _run()
@@ -57,6 +60,11 @@ def main() -> None:
 
 
 def _run() -> None:
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        from plainres.help import print_help
+
+        print_help()
+        return
     import hydra
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException

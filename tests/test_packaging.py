@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TINY = ["-m", "connection=plain,residual", "depth=4", "model.width=8", "trainer.steps=30", "trainer.device=cpu"]
+ONE = ["depth=4", "model.width=8", "trainer.steps=30", "trainer.device=cpu"]
+TINY = ["-m", "connection=plain,residual", *ONE]
 
 
 def call(*command: str | Path, cwd: Path) -> str:
@@ -55,10 +56,12 @@ def test_an_install_runs_from_an_empty_folder(kind: str, built: dict[str, Path],
     empty.mkdir()
     where = call(bin_ / "python", "-c", "import plainres.config as c; print(c.conf_dir())", cwd=empty).strip()
     assert Path(where).is_relative_to(ROOT if kind == "editable" else tmp_path)
-    assert "runs: 2 complete" in call(bin_ / "python", "-m", "run", *TINY, cwd=empty)
-    assert "runs: 2 complete" in call(bin_ / "plainres-run", *TINY, "study=script", cwd=empty)
-    assert "2 complete" in call(bin_ / "plainres", "status", "results/script", cwd=empty)
-    if kind == "wheel":
+    assert "plainres: complete" in call(bin_ / "python", "-m", "run", *ONE, cwd=empty)
+    assert "plainres: complete" in call(bin_ / "plainres-run", *ONE, "connection=residual", cwd=empty)
+    assert "2 complete" in call(bin_ / "plainres", "status", "results/single", cwd=empty)
+    if kind == "wheel":  # a sweep: its workers import what was installed, its page holds files of the package
+        assert "runs: 2 complete" in call(bin_ / "python", "-m", "run", *TINY, "study=both", cwd=empty)
+        assert (empty / "results" / "both" / "report" / "index.html").is_file()
         check_a_users_branch(bin_, tmp_path / "mine")
 
 

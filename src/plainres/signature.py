@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from plainres.data.batches import Batches
 from plainres.data.dataset import Dataset
@@ -22,7 +21,7 @@ from plainres.models.init import Draws
 from plainres.models.networks import Network
 from plainres.models.parts import ConnectionPart
 from plainres.models.rules import rules_of
-from plainres.models.shapes import check_additions
+from plainres.models.shapes import ShapesOnly, check_additions
 from plainres.models.shortcuts import Pad, Projection, Resized
 from plainres.options import Shortcut
 from plainres.pair import identity_fields
@@ -88,7 +87,7 @@ def digest(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(ShapesOnly):
     """Writes down every operation below autograd, with whose part of the network it belongs to."""
 
     def __init__(self) -> None:
@@ -101,7 +100,7 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        out = func(*args, **(kwargs or {}))
+        out = super().__torch_dispatch__(func, types, args, kwargs)
         line = f"{func.__name__}({', '.join(map(_describe, [*args, *(kwargs or {}).values()]))})"
         (self.connection if self.connection_depth else self.shared).append(line)
         if count := flop_counters().get(getattr(func, "_overloadpacket", None)):

@@ -8,7 +8,7 @@ import plainres.signature as module
 from plainres.audit import audit
 from plainres.errors import UserError
 from plainres.models.families import build
-from plainres.models.shapes import check_additions, shortcuts_that_fit
+from plainres.models.shapes import ShapesOnly, check_additions, shortcuts_that_fit
 
 
 def network_with(make_preset, family, index, change, connection="residual"):
@@ -26,6 +26,29 @@ def test_every_family_keeps_the_contract(make_preset, family, connection):
     network = build(conf.model, conf.connection, conf.depth, (1, 8, 8), 3)
     check_additions(network, 4, (1, 8, 8))
     assert not any(m._forward_pre_hooks for m in network.modules())
+
+
+def memory(tensor):
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (5, 3, 4, 2)])
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("training", [True, False])
+def test_shapes_are_those_that_torch_finds(shape, order, training):
+    if len(shape) == 2 and order is torch.channels_last:
+        pytest.skip("an order of images")
+    x = torch.empty(shape, device="meta").to(memory_format=order)
+    w, b, mean, var = (torch.empty(3, device="meta") for _ in range(4))
+
+    def found():
+        normed = torch.ops.aten.native_batch_norm.default(x, w, b, mean, var, training, 0.1, 1e-5)
+        return [memory(tensor) for tensor in (*normed, torch.relu(x), torch.nn.functional.relu(normed[0]), x + x)]
+
+    with torch.no_grad():
+        theirs = found()
+        with ShapesOnly():
+            assert found() == theirs
 
 
 def test_a_branch_of_width_1_is_not_broadcast(make_preset):

@@ -13,6 +13,7 @@ import pytest
 
 from plainres.store import Study
 from plainres.tracking import client
+from plainres.tracking.wandb_file import run_folders
 
 PLAINRES = [sys.executable, "-m", "run"]
 
@@ -72,8 +73,8 @@ def read_back() -> Callable[[Study, str], Offline]:
     """read_back(study, id): the one offline run of that id in the study's wandb folder."""
 
     def read(study: Study, run_id: str) -> Offline:
-        (file,) = (study.path / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb")
-        return _read(file)
+        (folder,) = run_folders(study.path / "wandb", run_id, "offline-run")
+        return _read(folder / f"run-{run_id}.wandb")
 
     return read
 

@@ -17,7 +17,7 @@ from plainres.rows import TABLES, read_rows
 from plainres.store import RunFolder, Status, Study
 from plainres.tracking.report_run import report_id, send_report
 from plainres.tracking.sink import mark_path
-from plainres.tracking.wandb_file import is_whole
+from plainres.tracking.wandb_file import is_whole, run_folders
 from plainres.tracking.wandb_sink import WandbSink, is_logged_in
 
 Echo = Callable[[str], None]
@@ -97,15 +97,15 @@ def _whole_file(study: Study, folder: Path, run_id: str, make: Callable[[], None
 
 
 def _file(study: Study, run_id: str) -> Path | None:
-    """The file of the newest offline run of this id; its folder's name begins with the time it was made."""
-    folders = sorted((study.path / "wandb").glob(f"offline-run-*-{run_id}"))
+    """The file of the newest offline run of this id."""
+    folders = run_folders(study.path / "wandb", run_id, "offline-run")
     return folders[-1] / f"run-{run_id}.wandb" if folders else None
 
 
 def _was_online(study: Study, folder: Path, run_id: str) -> bool:
     """Whether W&B got this run, or report, when it was made, all of it."""
-    online = any((study.path / "wandb").glob(f"run-*-{run_id}"))
-    return online and not mark_path(folder, TrackerName.wandb).exists()
+    online = run_folders(study.path / "wandb", run_id, "run")
+    return bool(online) and not mark_path(folder, TrackerName.wandb).exists()
 
 
 def _is_sent(file: Path) -> bool:

@@ -4,6 +4,7 @@ It is a log in LevelDB's format (blocks of 32 kB; records with checksum, length,
 last one of a run that was finished is ``exit``. W&B gives no word of a disk that was full; this does.
 """
 
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,20 @@ BLOCK = 1 << 15
 _HEAD = struct.Struct("<IHB")  # checksum, length, type
 _FILE_HEAD = 7
 _LAST_PARTS = (1, 4)  # types of a record in one piece, and of the last piece of several
+
+
+def run_folders(wandb_dir: Path, run_id: str, prefix: str = "(offline-)?run") -> list[Path]:
+    """The folders that W&B made for a run, oldest first; a symbolic link is none.
+
+    Args:
+        wandb_dir: where they lie.
+        run_id: of the run.
+        prefix: pattern of how their names begin; the time follows, the id, and a number where both are taken.
+    """
+    pattern = re.compile(rf"{prefix}-(\d+_\d+)-{re.escape(run_id)}(?:-(\d+))?")
+    found = [(match, path) for path in wandb_dir.glob("*run-*") if (match := pattern.fullmatch(path.name))]
+    found.sort(key=lambda pair: (*pair[0].groups()[-2:-1], int(pair[0].groups()[-1] or 0)))
+    return [path for _, path in found if not path.is_symlink()]
 
 
 def is_whole(path: Path) -> bool:

@@ -15,7 +15,7 @@ from plainres.schema import RunConf, TrackerConf, plain_values
 from plainres.store import RunFolder, Status
 from plainres.tracking.history import History
 from plainres.tracking.sink import Row, asked_mode
-from plainres.tracking.wandb_file import is_whole
+from plainres.tracking.wandb_file import is_whole, run_folders
 
 EXIT_CODES = {Status.COMPLETE: 0, Status.DIVERGED: 0, Status.INTERRUPTED: 130}  # every other status: 1
 Mode = Literal["online", "offline", "disabled"]
@@ -101,8 +101,8 @@ def close_run(run: Any, exit_code: int) -> None:
         time.sleep(0.02)
     if not whole:  # wandb itself says nothing of a full disk
         raise OSError(f"{file} is cut short; is the disk full?")
-    for earlier in folder.parent.glob(f"*run-*-{run_id}"):
-        if earlier != folder and not earlier.is_symlink():
+    for earlier in run_folders(folder.parent, run_id):
+        if earlier != folder:
             shutil.rmtree(earlier, ignore_errors=True)
 
 
