@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from measure import Loop, Setup
 from torch import nn
 
+from plainres import memory
 from plainres.assembly import assemble
 from plainres.data import Dataset, load
 from plainres.launch.prepare import prepare
@@ -59,6 +60,7 @@ def training_of(setup: Setup, conf: RunConf, results: Path, threads: int = 1) ->
     """The run's real training loop in a real folder, ready for its first step."""
     trainer = replace(conf.trainer, steps=FOREVER, device=setup.device, batch=BATCH, threads=threads)
     conf = replace(conf, trainer=trainer, results_dir=str(results), study=f"bench{next(_numbers)}")
+    memory.keep_freed()  # as every job does; here it also serves the loops by hand
     study, (spec,) = prepare([conf])
     folder = study.run_folder(spec.name)
     training = assemble(spec, folder, load(conf.data), {}, lambda lengths: None, lambda: False)

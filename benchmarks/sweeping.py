@@ -13,9 +13,11 @@ from measure import Row, Setup, row
 
 from plainres.job import execute
 from plainres.launch.prepare import prepare
-from plainres.launch.timing import measure
+from plainres.launch.timing import measure as plan_seconds
 from plainres.options import Shortcut, TrackerName
+from plainres.pair import RunSpec
 from plainres.schema import ConnectionConf, RunConf, TrackerConf
+from plainres.store import Study
 
 SEEDS = 5  # of the default study
 
@@ -36,23 +38,42 @@ def rows(setup: Setup, results: Path) -> Iterator[Row]:
         "x", at_least=2.5, note=f"{together:.0f} s against {alone:.0f} s{words}",
     )  # fmt: skip
     yield _start_up(setup)
-    yield from _plan(setup, results)
+    yield _plan(setup, results)
+    yield _per_job(setup, results)
 
 
-def _plan(setup: Setup, results: Path) -> Iterator[Row]:
-    """What `plainres plan` estimates for the kinds of the default study, beside what their runs then take here."""
-    ratios = []
+def _kinds(setup: Setup, results: Path, study: str, steps: int, seed: int = 0) -> Iterator[tuple[Study, RunSpec]]:
+    """The 8 kinds of run of the default study."""
     for depth in (10, 20, 50, 100):
         for connection in (ConnectionConf(), ConnectionConf("residual", Shortcut.identity)):
-            conf = RunConf(depth=depth, connection=connection, study="plan", results_dir=str(results))
-            conf.trainer = replace(conf.trainer, steps=setup.steps(600), device=setup.device)
+            conf = RunConf(depth=depth, seed=seed, connection=connection, study=study, results_dir=str(results))
+            conf.trainer = replace(conf.trainer, steps=setup.steps(steps), device=setup.device)
             conf.tracker = TrackerConf(TrackerName.none)
-            study, (spec,) = prepare([conf])
-            estimate = measure(spec).of_run(spec)
-            took = execute(spec, study, lambda: False).seconds
-            ratios.append(estimate / took)
+            found, (spec,) = prepare([conf])
+            yield found, spec
+
+
+def _plan(setup: Setup, results: Path) -> Row:
+    """What `plainres plan` estimates for the kinds of the default study, beside what their runs then take here."""
+    ratios = []
+    for study, spec in _kinds(setup, results, "plan", 600):
+        estimate = plan_seconds(spec).of_run(spec)
+        ratios.append(estimate / execute(spec, study, lambda: False).seconds)
     note = "8 kinds of run, one after the other"
-    yield row("plainres plan: estimated / taken seconds of a run", ratios, "x", between=(0.75, 1.25), note=note)
+    return row("plainres plan: estimated / taken seconds of a run", ratios, "x", between=(0.75, 1.25), note=note)
+
+
+def _per_job(setup: Setup, results: Path) -> Row:
+    """What a run takes in a warm worker beside its steps, probes and evaluations: audit, network, draws, files."""
+    seconds = []
+    for seed in (0, 1):  # of the second the process knows the kind, as a worker of a sweep of 5 seeds mostly does
+        for study, spec in _kinds(setup, results, "jobs", 30, seed):
+            outcome = execute(spec, study, lambda: False)
+            spent = study.run_folder(outcome.name).read()["seconds"]
+            if seed:
+                seconds.append(outcome.seconds - sum(spent[name] for name in ("train", "probes", "evaluation")))
+    note = "the second run of each of 8 kinds, tracker=none"
+    return row("a job's seconds beside steps, probes and evaluations", seconds, "s", at_most=0.3, note=note)
 
 
 def _seconds(overrides: Sequence[str]) -> float:

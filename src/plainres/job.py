@@ -165,6 +165,7 @@ def _train(
     conf, device = spec.conf, spec.device
     began = time.perf_counter()
     set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device, conf.trainer.precision)
+    memory.keep_freed()
     no_peak = memory.reset_peak(device)
     data = load(conf.data)
     if with_code(conf) != conf:

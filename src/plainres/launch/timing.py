@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import torch
 import torch.nn.functional as F
 
-from plainres import checkpoint
+from plainres import checkpoint, memory
 from plainres.assembly import assemble, make_plan
 from plainres.audit import audit
 from plainres.checkpoint import Position
@@ -78,6 +78,7 @@ def measure(spec: RunSpec) -> Speed:
     """
     conf = spec.conf
     set_determinism(conf.trainer.threads, conf.trainer.deterministic, conf.trainer.device, conf.trainer.precision)
+    memory.keep_freed()
     data = load(conf.data)
     with TemporaryDirectory(prefix="plainres-plan-") as place:
         folder = RunFolder(Path(place) / spec.name)
