@@ -38,5 +38,5 @@ def test_pages_are_kept_between_steps_and_given_back_between_runs() -> None:
     without, kept, given_back = map(float, done.stdout.split())
     pages = 5 * 4 * 16e6 / 4096
     assert without > 0.2 * pages, "glibc does not give memory back by itself any more: keep_freed can go"
-    assert kept < 0.01 * pages
+    assert kept < 0.1 * pages
     assert given_back > 50, "MiB"
