@@ -8,7 +8,7 @@ import pytest
 import torch
 from pytest import approx
 
-from plainres.probes.responses import dead_fraction
+from plainres.probes.responses import dead_fractions
 
 CASES = [
     ("plain", {}),
@@ -158,8 +158,8 @@ def test_dead_units_are_seen(take_step, make_conf):
 def test_a_unit_is_dead_only_if_it_is_exactly_0_everywhere():
     alive_at_one_place = torch.zeros(4, 3, 2, 2)
     alive_at_one_place[2, 1, 0, 1] = 1e-38
-    assert dead_fraction(alive_at_one_place).item() == approx(2 / 3)
-    assert dead_fraction(alive_at_one_place[:, :, 0, 0]).item() == 1.0
+    assert dead_fractions(alive_at_one_place[None]).item() == approx(2 / 3)
+    assert dead_fractions(alive_at_one_place[None, :, :, 0, 0]).item() == 1.0
 
 
 def test_the_plain_arm_has_no_residual_ratio_and_says_why(take_step, make_conf):

@@ -214,7 +214,8 @@ class Chain(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        self.__dict__["_parts"] = None
+        if name in self._modules:
+            self.__dict__["_parts"] = None
 
 
 class Layer(Chain):

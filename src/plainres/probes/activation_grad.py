@@ -15,12 +15,18 @@ import torch
 
 from plainres.models.block import Block
 from plainres.probes.readings import Readings
+from plainres.probes.together import Together
 
 
 def mean_sample_grad_norm(grad: torch.Tensor, num_examples: float) -> torch.Tensor:
     """activation_grad_norm of a tensor from its gradient (N, …): a float32 scalar."""
-    norms_N: torch.Tensor = torch.linalg.vector_norm(grad.flatten(1), dim=1, dtype=torch.float32)
-    return norms_N.mean() * num_examples
+    return _mean_sample_norms(grad[None])[0] * num_examples
+
+
+def _mean_sample_norms(grads_KN: torch.Tensor) -> torch.Tensor:
+    """(K, N, …) -> (K,) float32: the mean over samples of the L2 norm."""
+    norms_KN: torch.Tensor = torch.linalg.vector_norm(grads_KN.flatten(2), dim=2, dtype=torch.float32)
+    return norms_KN.mean(1)
 
 
 def put_block_gain(readings: Readings, top: npt.NDArray[np.float32], bottom: npt.NDArray[np.float32]) -> None:
@@ -35,9 +41,8 @@ class ActivationGradNorm:
     """Tensor hooks on the first block's input and on every block's output."""
 
     def __init__(self, blocks: list[Block]) -> None:
-        self._blocks = blocks
-        self._handles: list[torch.utils.hooks.RemovableHandle] = []
-        self._norms: list[torch.Tensor | None] = []
+        self._positions = len(blocks) + 1
+        self._norms = Together(_mean_sample_norms, 0)
         self._num_examples = 0.0
 
     def arm(self, num_examples: float) -> None:
@@ -46,34 +51,29 @@ class ActivationGradNorm:
             num_examples: examples in the loss's mean, divided by what that mean is multiplied by.
         """
         self._num_examples = num_examples
-        self._norms = [None] * (len(self._blocks) + 1)
-        self._handles = [self._blocks[0].register_forward_pre_hook(self._hook_input)]
-        self._handles += [block.register_forward_hook(self._hook_output) for block in self._blocks]
+        self._norms = Together(_mean_sample_norms, self._positions)
 
-    def disarm(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-
-    def _hook_input(self, block: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
-        self._hook(args[0], 0)
-
-    def _hook_output(self, block: torch.nn.Module, args: tuple[torch.Tensor, ...], y: torch.Tensor) -> None:
-        assert isinstance(block, Block)
-        self._hook(y, block.index + 1)
+    def on_block(self, index: int, x: torch.Tensor, y: torch.Tensor) -> None:
+        """Listen for the gradients of a block's input and output, as it passes."""
+        if index == 0:
+            self._hook(x, 0)
+        self._hook(y, index + 1)
 
     def _hook(self, tensor: torch.Tensor, position: int) -> None:
+        add = self._norms.add
+
         def keep(grad: torch.Tensor) -> None:
-            self._norms[position] = mean_sample_grad_norm(grad, self._num_examples)
+            add(position, grad)
 
         tensor.register_hook(keep)
 
     def read(self, readings: Readings) -> None:
         """Raises: RuntimeError when no gradient reached some block."""
-        missed = [i for i, seen in enumerate(self._norms) if seen is None]
+        seen = self._norms.found()
+        missed = [i for i, norm in enumerate(seen) if norm is None]
         if missed:
             raise RuntimeError(f"the activation-gradient probe saw no gradient at trunk position {missed[0]}")
-        norms = torch.stack([n for n in self._norms if n is not None]).cpu().numpy()
+        norms = (torch.stack([n for n in seen if n is not None]) * self._num_examples).cpu().numpy()
         top, bottom = norms[:-1], norms[1:]
         readings.put("block", "activation_grad_norm_input", top)
         readings.put("block", "activation_grad_norm_output", bottom)

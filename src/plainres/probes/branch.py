@@ -11,6 +11,8 @@ h is what the branch is added to, F what is added, y the block's output after po
 batch it saw, before that step's update.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -19,6 +21,8 @@ from plainres.models.block import Block
 from plainres.models.parts import Concat
 from plainres.models.scales import StochasticDepth
 from plainres.probes.readings import Readings
+from plainres.probes.together import LARGE, LIMIT, stack
+from plainres.transfer import to_device
 
 Array = npt.NDArray[np.float32]
 
@@ -27,33 +31,55 @@ CONCATENATED = "no addition: branch and trunk are concatenated"
 NO_SIGNAL = "no shortcut signal"
 
 
-class BranchNorms:
-    """Listens to every block's tap and reduces at once, so that no activation is kept."""
+Tapped = tuple[int, torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor]  # as Block.tap is called
 
-    def __init__(self, blocks: list[Block]) -> None:
+
+class BranchNorms:
+    """Listens to every block's tap and reduces small blocks together, large ones at once (together.py)."""
+
+    def __init__(self, blocks: list[Block], at_once: bool = False) -> None:
+        """
+        Args:
+            blocks: that are tapped.
+            at_once: reduce every block when it comes.
+        """
         self._blocks = blocks
+        self._limit = 0 if at_once else LIMIT
+        self._held: list[Tapped] = []
+        self._bytes = 0
         self._sums: list[torch.Tensor | None] = [None] * len(blocks)
         self._added = False
         self._concat = any(isinstance(b.merge, Concat) for b in blocks)
 
     def on_block(self, index: int, x: torch.Tensor, h: torch.Tensor | None, f: torch.Tensor, y: torch.Tensor) -> None:
+        self._added = h is not None
+        self._held.append((index, x, h, f, y))
+        self._bytes += f.nbytes + y.nbytes
+        if self._bytes > self._limit or f.nbytes >= LARGE:
+            self._reduce()
+
+    def _reduce(self) -> None:
+        held, self._held, self._bytes = self._held, [], 0
+        if not held:
+            return
         with torch.no_grad():
-            self._added = h is not None
-            x_ND, f_ND, y_ND = (samples(t) for t in (x, f, y))
-            norms = [torch.linalg.vector_norm(t, dim=1) for t in (x_ND, f_ND, y_ND)]
-            if h is None:  # nothing is added; at a stage boundary x and F(x) differ in shape
-                norm_N, dot_N = norms[0], torch.zeros_like(norms[0])
-            else:
-                h_ND = x_ND if h is x else samples(h)
-                norm_N = norms[0] if h is x else torch.linalg.vector_norm(h_ND, dim=1)
-                dot_N = (h_ND * f_ND).sum(1)
-            drop = self._blocks[index].drop
-            kept_N = drop.kept_N if isinstance(drop, StochasticDepth) and drop.kept_N is not None else None
-            kept_N = torch.ones_like(norms[0]) if kept_N is None else kept_N.float()
-            self._sums[index] = torch.stack([*norms, norm_N, dot_N, kept_N])
+            rows = _Rows([t for _, x, h, f, y in held for t in (x, f, y, h) if t is not None])
+            dots = iter(rows.dots([(h, f) for _, _, h, f, _ in held if h is not None]))
+            one, zero = rows.constant(1.0), rows.constant(0.0)
+            table = []
+            for index, x, h, f, y in held:
+                # Nothing is added to h without one; at a stage boundary x and F(x) differ in shape.
+                joined = [rows.norm(x), zero] if h is None else [rows.norm(h), next(dots)]
+                drop = self._blocks[index].drop
+                kept_N = drop.kept_N if isinstance(drop, StochasticDepth) else None
+                kept = one if kept_N is None else rows.add(kept_N.float()[None])
+                table.append([rows.norm(x), rows.norm(f), rows.norm(y), *joined, kept])
+            for (index, *_), numbers in zip(held, rows.take(table).unbind(), strict=True):
+                self._sums[index] = numbers
 
     def read(self, readings: Readings) -> None:
         """Raises: RuntimeError when a block was never seen."""
+        self._reduce()
         missed = [i for i, seen in enumerate(self._sums) if seen is None]
         if missed:
             raise RuntimeError(f"the branch probe never saw block {missed[0]} in a probed step")
@@ -61,6 +87,73 @@ class BranchNorms:
         self._sums = [None] * len(self._sums)
         unadded = None if self._added and not self._concat else CONCATENATED if self._concat else NO_ADDITION
         put_branch_norms(readings, stacked, unadded)
+
+
+class _Rows:
+    """Numbers of every sample, a row (N,) each: norms and inner products of tensors that are taken in as few
+    operations as can be."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        """
+        Args:
+            tensors: whose norms are rows, each of them once; at least one.
+        """
+        self._parts_KN: list[torch.Tensor] = []
+        self._count = 0
+        self._at: dict[int, tuple[int, int, int]] = {}  # by the tensor's id: group, place in it, row
+        self._stacks_KND: list[torch.Tensor] = []
+        groups: dict[Any, dict[int, torch.Tensor]] = {}
+        for tensor in tensors:  # a block's y is the next one's x
+            alone = id(tensor) if tensor.nbytes >= LARGE else None
+            groups.setdefault((tensor.shape, tensor.dtype, alone), {})[id(tensor)] = tensor
+        for i, group in enumerate(groups.values()):
+            stacked = stack(list(group.values())).detach().flatten(2).float()
+            self._stacks_KND.append(stacked)
+            first = self.add(torch.linalg.vector_norm(stacked, dim=2))
+            self._at |= {key: (i, k, first + k) for k, key in enumerate(group)}
+
+    def add(self, rows_KN: torch.Tensor) -> int:
+        """Add rows; the number of the first."""
+        first = self._count
+        self._parts_KN.append(rows_KN)
+        self._count += len(rows_KN)
+        return first
+
+    def constant(self, value: float) -> int:
+        """A row of one value."""
+        return self.add(torch.full_like(self._parts_KN[0][:1], value))
+
+    def norm(self, tensor: torch.Tensor) -> int:
+        """The row of a tensor's L2 norms."""
+        return self._at[id(tensor)][2]
+
+    def dots(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> list[int]:
+        """The rows of the inner products of pairs of tensors, which have been given, of one size."""
+        groups: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        for n, (first, second) in enumerate(pairs):
+            (i, k, _), (j, m, _) = self._at[id(first)], self._at[id(second)]
+            groups.setdefault((i, j), []).append((n, k, m))
+        found: dict[int, int] = {}
+        for (i, j), members in groups.items():
+            numbers, firsts, seconds = zip(*members, strict=True)
+            products = _members(self._stacks_KND[i], firsts) * _members(self._stacks_KND[j], seconds)
+            begin = self.add(products.sum(2))
+            found |= {n: begin + place for place, n in enumerate(numbers)}
+        return [found[n] for n in range(len(pairs))]
+
+    def take(self, table: list[list[int]]) -> torch.Tensor:
+        """(len(table), columns, N): the rows of these numbers."""
+        rows_KN = torch.cat(self._parts_KN)
+        return rows_KN[to_device(torch.tensor(table), rows_KN.device)]
+
+
+def _members(stacked: torch.Tensor, places: tuple[int, ...]) -> torch.Tensor:
+    """Those of (K, …) at these places; a view where they are evenly spaced, as in a chain of equal blocks."""
+    first, last = places[0], places[-1]
+    step = max(1, places[1] - first) if len(places) > 1 else 1
+    if places == tuple(range(first, last + 1, step)):
+        return stacked[first : last + 1 : step]
+    return stacked[to_device(torch.tensor(places), stacked.device)]
 
 
 def samples(tensor: torch.Tensor) -> torch.Tensor:
@@ -79,24 +172,25 @@ def put_branch_norms(readings: Readings, stacked_B6N: Array, unadded: str | None
     x_BN, f_BN, y_BN, h_BN, dot_BN, kept_BN = stacked_B6N.transpose(1, 0, 2)
     for metric, norms in (("input_norm", x_BN), ("branch_norm", f_BN), ("output_norm", y_BN)):
         readings.put("block", metric, norms.mean(1))
-    readings.put("block", "forward_gain", _mean_ratio(y_BN, x_BN)[0], "no input signal")
+    readings.put("block", "forward_gain", _mean(_ratio(y_BN, x_BN)), "no input signal")
     if unadded is None:
         _put_added(readings, f_BN, np.where(kept_BN > 0, h_BN, 0), dot_BN)
         readings.put("block", "shortcut_norm", h_BN.mean(1))
     else:
-        readings.put("block", "branch_over_input", _mean_ratio(f_BN, x_BN)[0], "no input signal")
+        readings.put("block", "branch_over_input", _mean(_ratio(f_BN, x_BN)), "no input signal")
         for metric in _ADDED_METRICS:
             readings.put_null("block", metric, len(x_BN), unadded)
 
 
 def _put_added(readings: Readings, f_BN: Array, h_BN: Array, dot_BN: Array) -> None:
-    mean, low, high = _mean_ratio(f_BN, h_BN)
-    readings.put("block", "branch_ratio", mean, NO_SIGNAL)
+    ratio_BN = _ratio(f_BN, h_BN)
+    low, high = _quantiles(ratio_BN)
+    readings.put("block", "branch_ratio", _mean(ratio_BN), NO_SIGNAL)
     readings.put("block", "branch_ratio_q10", low, NO_SIGNAL)
     readings.put("block", "branch_ratio_q90", high, NO_SIGNAL)
     readings.put("block", "branch_ratio_left_out", (h_BN == 0).sum(1))
-    cosine = _mean_ratio(dot_BN, f_BN * h_BN)[0]
-    readings.put("block", "branch_cosine", cosine, "branch or shortcut is 0 on every sample")
+    cosine_BN = _ratio(dot_BN, f_BN * h_BN)
+    readings.put("block", "branch_cosine", _mean(cosine_BN), "branch or shortcut is 0 on every sample")
 
 
 _ADDED_METRICS = (
@@ -109,20 +203,27 @@ _ADDED_METRICS = (
 )
 
 
-def _mean_ratio(top_BN: Array, bottom_BN: Array) -> tuple[Array, Array, Array]:
-    """Mean, 10 % and 90 % quantile of top/bottom over the samples with bottom > 0; NaN where none is left."""
-    ratio = np.divide(top_BN, bottom_BN, out=np.full_like(top_BN, np.nan), where=bottom_BN > 0)
-    valid = ~np.isnan(ratio)
-    if valid.all():
-        low, high = np.quantile(ratio, (0.1, 0.9), axis=1)
-        return ratio.mean(1), low, high
-    rows = [row[keep] for row, keep in zip(ratio, valid, strict=True)]
-    stats = [(r.mean(), *np.quantile(r, (0.1, 0.9))) if len(r) else (np.nan,) * 3 for r in rows]
-    mean, low, high = np.array(stats, dtype=np.float32).T
-    return mean, low, high
+def _ratio(top_BN: Array, bottom_BN: Array) -> Array:
+    """top/bottom, NaN where bottom is 0."""
+    found_BN: Array = np.divide(top_BN, bottom_BN, out=np.full_like(top_BN, np.nan), where=bottom_BN > 0)
+    return found_BN
 
 
-def tap_blocks(blocks: list[Block], listener: BranchNorms | None) -> None:
-    """Point every block's tap at the listener, or at nothing."""
-    for block in blocks:
-        block.tap = None if listener is None else listener.on_block
+def _mean(ratio_BN: Array) -> Array:
+    """Over the samples that have a ratio; NaN where none has."""
+    known_BN = ~np.isnan(ratio_BN)
+    if known_BN.all():
+        mean_B: Array = ratio_BN.mean(1)
+        return mean_B
+    rows = zip(ratio_BN, known_BN, strict=True)
+    return np.array([row[known].mean() if known.any() else np.nan for row, known in rows], dtype=np.float32)
+
+
+def _quantiles(ratio_BN: Array) -> tuple[Array, Array]:
+    """10 % and 90 % over the samples that have a ratio; NaN where none has."""
+    if not np.isnan(ratio_BN).any():
+        low, high = np.quantile(ratio_BN, (0.1, 0.9), axis=1)
+        return low, high
+    rows = [row[~np.isnan(row)] for row in ratio_BN]
+    low, high = np.array([np.quantile(r, (0.1, 0.9)) if len(r) else (np.nan,) * 2 for r in rows], dtype=np.float32).T
+    return low, high

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from plainres.flat import FlatParameters
-from plainres.models.block import Block
+from plainres.models.block import Block, Tap
 from plainres.models.networks import Network, layer_sites
+from plainres.models.own import OwnModule
 from plainres.probes.activation_grad import ActivationGradNorm
-from plainres.probes.branch import BranchNorms, tap_blocks
+from plainres.probes.branch import BranchNorms
 from plainres.probes.connection import ConnectionValues
 from plainres.probes.grad_norm import GradNorm
 from plainres.probes.jacobian import TRUNK, JacobianSpectra
@@ -43,9 +45,11 @@ class Probe:
         blocks = [f"blocks.{b.index}" for b in self._blocks]
         self.layout: dict[str, list[str]] = scopes.names | {"block": blocks} | ({TRUNK: [TRUNK]} if jacobian else {})
         self.response_labels = [site.response_label for site in sites]
-        self._branch = BranchNorms(self._blocks)
+        # A user's module may write to what another has put out, as nn.ReLU(inplace=True) does: nothing is kept of it.
+        at_once = any(isinstance(module, OwnModule) for module in network.modules())
+        self._branch = BranchNorms(self._blocks, at_once)
         self._activations = ActivationGradNorm(self._blocks)
-        self._outputs = LayerOutputs(sites)
+        self._outputs = LayerOutputs(sites, at_once)
         self._connection = ConnectionValues(self._blocks)
         self._grads = GradNorm(flat, scopes)
         self._updates = UpdateRatio(flat, scopes)
@@ -65,7 +69,7 @@ class Probe:
             num_examples: in the loss's mean.
             loss_factor: what that mean is multiplied by before the backward pass.
         """
-        tap_blocks(self._blocks, self._branch)
+        self._tap(self._on_block)
         self._activations.arm(num_examples / loss_factor)
         self._outputs.arm()
         self._connection.arm()
@@ -76,8 +80,7 @@ class Probe:
 
     def after_backward(self) -> None:
         """Take the gradients, before clipping, and the hooks off."""
-        tap_blocks(self._blocks, None)
-        self._activations.disarm()
+        self._tap(None)
         self._outputs.disarm()
         self._connection.disarm()
         self._grads.after_backward()
@@ -85,6 +88,14 @@ class Probe:
             self._jacobian.after_backward()
         for probe in self._own:
             probe.after_backward()
+
+    def _tap(self, listener: Tap | None) -> None:
+        for block in self._blocks:
+            object.__setattr__(block, "tap", listener)  # torch's own way looks for parameters and modules first
+
+    def _on_block(self, index: int, x: torch.Tensor, h: torch.Tensor | None, f: torch.Tensor, y: torch.Tensor) -> None:
+        self._branch.on_block(index, x, h, f, y)
+        self._activations.on_block(index, x, y)
 
     def before_update(self) -> None:
         self._updates.before_update()

@@ -11,60 +11,71 @@ Both belong to the step whose batch they saw.
 """
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import nn
 
 from plainres.models.networks import LayerSite
+from plainres.probes.hooks import ForwardHooks, Hook
 from plainres.probes.readings import Readings
+from plainres.probes.together import Together
 
 
-def response_std(output: torch.Tensor) -> torch.Tensor:
-    """Population standard deviation over all elements, in float32."""
-    return output.detach().float().std(correction=0)
+def response_stds(outputs_K: torch.Tensor) -> torch.Tensor:
+    """(K, …) -> (K,) float32: population standard deviation over all elements of each."""
+    flat = outputs_K.flatten(1).float()
+    centred = flat - flat.mean(1, keepdim=True)
+    norms: torch.Tensor = torch.linalg.vector_norm(centred, dim=1)
+    return norms / math.sqrt(flat.shape[1])
 
 
-def dead_fraction(output: torch.Tensor) -> torch.Tensor:
-    """Share of units (channels, features) that are 0 for the whole batch and at every place or token."""
-    units = output.detach().movedim(-1 if output.dim() == 3 else 1, 0).flatten(1)
-    return (units == 0).all(1).float().mean()
+def dead_fractions(outputs_K: torch.Tensor) -> torch.Tensor:
+    """(K, N, C, …) or (K, N, T, D) -> (K,): share of units (channels, features) that are 0 for the whole batch and at
+    every place or token."""
+    unit = 3 if outputs_K.dim() == 4 else 2
+    others = [dim for dim in range(1, outputs_K.dim()) if dim != unit]
+    largest_KC = outputs_K.abs().amax(others)  # not a number where one of them is: not dead
+    return (largest_KC == 0).float().mean(1)
 
 
-_METRICS = {"response_std": response_std, "dead_fraction": dead_fraction}
+_METRICS = {"response_std": response_stds, "dead_fraction": dead_fractions}
 
 
 class LayerOutputs:
     """Forward hooks on the layers' norms and activations during a probed step."""
 
-    def __init__(self, sites: list[LayerSite]) -> None:
+    def __init__(self, sites: list[LayerSite], at_once: bool = False) -> None:
+        """
+        Args:
+            sites: of the layers.
+            at_once: reduce every output when it comes (together.py).
+        """
         self._sites = sites
-        self._seen: dict[str, list[torch.Tensor | None]] = {}
-        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        self._seen = {name: Together(f, len(sites), at_once) for name, f in _METRICS.items()}
+        hooks = [(site.response, self._keep("response_std", i)) for i, site in enumerate(sites)]
+        hooks += [(s.activation, self._keep("dead_fraction", i)) for i, s in enumerate(sites) if s.activation]
+        self._hooks = ForwardHooks(hooks)
 
     def arm(self) -> None:
-        self._seen = {metric: [None] * len(self._sites) for metric in _METRICS}
-        for i, site in enumerate(self._sites):
-            self._handles.append(site.response.register_forward_hook(self._keep("response_std", i)))
-            if site.activation is not None:
-                self._handles.append(site.activation.register_forward_hook(self._keep("dead_fraction", i)))
+        for seen in self._seen.values():
+            seen.clear()
+        self._hooks.put_on()
 
     def disarm(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        self._hooks.take_off()
 
-    def _keep(self, metric: str, index: int) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], None]:
-        measure = _METRICS[metric]
+    def _keep(self, metric: str, index: int) -> Hook:
+        add = self._seen[metric].add
 
         def hook(module: nn.Module, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-            self._seen[metric][index] = measure(output)
+            add(index, output)
 
         return hook
 
     def read(self, readings: Readings) -> None:
         """Raises: RuntimeError when a layer was never seen."""
-        for metric, seen in self._seen.items():
+        for metric, outputs in self._seen.items():
+            seen = outputs.found()
             expected = [s for s in self._sites if metric == "response_std" or s.activation is not None]
             if sum(v is not None for v in seen) != len(expected):
                 lost = next(s for s, v in zip(self._sites, seen, strict=True) if v is None)
