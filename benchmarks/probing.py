@@ -20,7 +20,7 @@ from plainres.probes.update_ratio import UpdateRatio
 from plainres.schema import ProbeConf, TrainerConf
 from plainres.train import Training
 
-STEPS = 12
+STEPS = 6
 
 
 class ParametersAlone:
