@@ -17,7 +17,7 @@ HYDRA_SIDE = {
     "plainres/api/entrance.py",
     "hydra_plugins/plainres.py",
 }
-ENTRY_SIDE = {"launch", "config", "grid"}
+ENTRY_SIDE = {"launch", "config", "grid", "help"}
 TRAINING_SIDE = {
     "assembly", "audit", "checkpoint", "clock", "construction", "data", "describe", "divergence", "engine", "evaluate",
     "flat", "job", "memory", "models", "optim", "precision", "probes", "progress", "ranks", "replicas", "seeding",
