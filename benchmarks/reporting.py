@@ -29,10 +29,10 @@ def rows(setup: Setup, results: Path) -> Iterator[Row]:
 # The peak of the process by itself: what wait4 tells begins with that of the process that it was forked from.
 CODE = """
 import sys
-from plainres import memory
 from plainres.cli import main
 main(sys.argv[2:])
-open(sys.argv[1], "w").write(str(memory.peak_mib("cpu")))
+peak, = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+open(sys.argv[1], "w").write(peak)
 """
 
 
@@ -43,4 +43,4 @@ def _report(results: Path, seeds: int) -> tuple[float, float]:
     began = time.perf_counter()
     command = [sys.executable, "-c", CODE, str(peak), "report", str(study)]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - began, float(peak.read_text()) / 1024
+    return time.perf_counter() - began, float(peak.read_text()) / 1024**2
