@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import growth
 import images
@@ -36,6 +37,9 @@ SECTIONS: dict[str, Callable[[Setup, Path], Iterator[Row]]] = {
 }
 
 
+MET = {True: "yes", False: "NO", None: ""}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -43,7 +47,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--share", type=float, default=1.0, help="of the steps of a round: less is quicker and rougher")
     parser.add_argument("--full", action="store_true", help="also all 40 runs of the sweep, and a report of 400 runs")
-    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file, and a table in Markdown beside it")
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.exit(2, "bench: --device cuda: there is no CUDA device here; leave it out to measure the CPU\n")
@@ -57,7 +61,18 @@ def main() -> None:
                 console.print(f"{row.name}: {text(row)}", highlight=False, markup=False)
     console.print(table(found, where))
     if args.json:
-        args.json.write_text(json.dumps({"machine": where, "rows": [row.json() for row in found]}, indent=2) + "\n")
+        document = {"machine": where, "rows": [row.json() for row in found]}
+        args.json.write_text(json.dumps(document, indent=2) + "\n")
+        args.json.with_suffix(".md").write_text(markdown(document))
+
+
+def markdown(document: dict[str, Any]) -> str:
+    """The whole document as results/published/bench/README.md has it."""
+    rows = [Row(**row) for row in document["rows"]]
+    lines = ["| what / against what | median [least, greatest] | target | met | |", "|---|---|---|---|---|"]
+    lines += [f"| {row.name} | {text(row)} | {row.target} | {MET[row.met]} | {row.note} |" for row in rows]
+    where = ", ".join(f"{key} {value}" for key, value in document["machine"].items())
+    return "\n".join([f"{where}.", "", *lines]) + "\n"
 
 
 def text(row: Row) -> str:
@@ -76,8 +91,7 @@ def table(rows: list[Row], where: dict[str, object]) -> Table:
     found.add_column("met")
     found.add_column("", ratio=3)
     for row in rows:
-        met = {True: "yes", False: "NO", None: ""}[row.met]
-        found.add_row(row.name, text(row), row.target, met, row.note)
+        found.add_row(row.name, text(row), row.target, MET[row.met], row.note)
     return found
 
 

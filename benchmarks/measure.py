@@ -7,9 +7,11 @@ rounds, with the least and the greatest as spread.
 import os
 import platform
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -137,8 +139,15 @@ def machine(device: str) -> dict[str, Any]:
     chip = torch.cuda.get_device_name() if device == "cuda" else _processor()
     return {
         "device": chip, "cores": os.cpu_count(), "torch": torch.__version__, "python": platform.python_version(),
-        "load": round(os.getloadavg()[0], 1), "date": time.strftime("%Y-%m-%d"),
+        "load": round(os.getloadavg()[0], 1), "date": time.strftime("%Y-%m-%d"), "commit": _commit(),
     }  # fmt: skip
+
+
+def _commit() -> str:
+    here = ["git", "-C", str(Path(__file__).parent)]
+    found = subprocess.run([*here, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    changed = subprocess.run([*here, "status", "--porcelain"], capture_output=True, text=True).stdout.strip()
+    return f"{found}, changed" if changed else found or "unknown"
 
 
 def _processor() -> str:

@@ -20,7 +20,8 @@ def test_sections_give_rows_with_targets(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(file.read_text())
-    assert set(found["machine"]) == {"device", "cores", "torch", "python", "load", "date"}
+    assert set(found["machine"]) == {"device", "cores", "torch", "python", "load", "date", "commit"}
+    assert file.with_suffix(".md").read_text().count("\n") == len(found["rows"]) + 4
     rows = {row["name"]: row for row in found["rows"]}
     for case in ("mlp d100", "cnn d50", "cifar_resnet d20", "vit d12"):
         row = rows[f"{case}, probe=off / minimal loop"]

@@ -54,6 +54,20 @@ def effect_of(claim: dict[str, Any]) -> str:
     return f"{claim['effect']:+.2f} {unit} [{claim['low']:+.2f}, {claim['high']:+.2f}]"
 
 
+def test_the_table_of_the_benchmark() -> None:
+    found = json.loads((PUBLISHED / "bench" / "bench.json").read_text())
+    known = {row["name"]: row for row in found["rows"]}
+    rows = rows_of("| what / against what | median [least, greatest] | target |")
+    assert len(rows) >= 8
+    for name, value, target in rows:
+        row = known[name]
+        spread = " [{:.3g}, {:.3g}]".format(*row["spread"]) if row["spread"] else ""
+        assert value == f"{row['value']:.3g} {row['unit']}{spread}", STALE
+        assert target == row["target"] + ("" if row["met"] else ": missed"), STALE
+    assert {row["name"] for row in found["rows"] if row["met"] is False} <= {name for name, *_ in rows}, "misses are told"
+    assert f"commit {found['machine']['commit']}" in README
+
+
 @pytest.mark.parametrize(
     ("study", "depths", "connection"),
     [
