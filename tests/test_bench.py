@@ -1,5 +1,6 @@
 """The benchmark runs and writes what it says it does. How fast things are is for `make bench`, on a quiet machine."""
 
+import importlib
 import json
 import math
 import subprocess
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from plainres.grid import expand
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,6 +33,16 @@ def test_sections_give_rows_with_targets(tmp_path: Path) -> None:
     assert all(math.isfinite(row["value"]) for row in rows.values())
     for part in ("default probes", "parameter metrics", "block and forward", "gradient norm and update", "pad, crop"):
         assert any(name.startswith(part) and row["met"] in (True, False) for name, row in rows.items()), part
+
+
+def test_the_sweeps_of_the_gpu_check_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings in every mode that this machine has; none of them is trained."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    check = importlib.import_module("gpu_check")
+    for name, words in check.MODES.items():
+        if check.CUDA or name not in check.ONLY_CUDA:
+            confs = expand([*check.SWEEP[1:], *words]).confs
+            assert len(confs) == 4 and {conf.trainer.steps for conf in confs} == {check.STEPS}
 
 
 @pytest.mark.slow
