@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[1]
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 # Two depths of cifar_resnet, both arms; on a CPU as little as shows that all of it works.
-DEPTHS, STEPS, WARM_UP, EXAMPLES = ("20,110", 150, 20, 2560) if CUDA else ("8,20", 6, 2, 640)
+DEPTHS, STEPS, WARM_UP, EXAMPLES, BATCH = ("20,110", 150, 20, 2560, 128) if CUDA else ("8,14", 4, 2, 160, 32)
 SWEEP = [
     "-m", "model=cifar_resnet", f"depth={DEPTHS}", "connection=plain,residual", "seed=0", "data=synthetic",
     "data.size=32", f"data.examples={EXAMPLES}", "data.augment=crop_flip", "tracker=none",
-    f"trainer.steps={STEPS}", f"schedule.warmup_steps={WARM_UP}", f"trainer.device={DEVICE}",
+    f"trainer.steps={STEPS}", f"trainer.batch={BATCH}", f"schedule.warmup_steps={WARM_UP}", f"trainer.device={DEVICE}",
     f"trainer.eval_every={STEPS}", f"trainer.batchstats_every={STEPS}",
 ]  # fmt: skip
 MODES = {

@@ -75,6 +75,7 @@ def test_norms_are_those_of_each_tensor_in_float64(make_conf, make_network, deca
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_norms_on_a_gpu_are_those_of_the_cpu(make_conf, make_network):
     on_cpu = FlatParameters(make_network(make_conf()), DecayRule.all)
     on_gpu = FlatParameters(make_network(make_conf()).cuda(), DecayRule.all)
