@@ -20,7 +20,7 @@ DEVICE = "cuda" if CUDA else "cpu"
 DEPTHS, STEPS, WARM_UP, EXAMPLES, BATCH = ("20,110", 150, 20, 2560, 128) if CUDA else ("8,14", 4, 2, 160, 32)
 SWEEP = [
     "-m", "model=cifar_resnet", f"depth={DEPTHS}", "connection=plain,residual", "seed=0", "data=synthetic",
-    "data.size=32", f"data.examples={EXAMPLES}", "data.augment=crop_flip", "tracker=none",
+    "data.size=32", f"data.examples={EXAMPLES}", "data.augment=crop_flip", "tracker=none", "probe=off",
     f"trainer.steps={STEPS}", f"trainer.batch={BATCH}", f"schedule.warmup_steps={WARM_UP}", f"trainer.device={DEVICE}",
     f"trainer.eval_every={STEPS}", f"trainer.batchstats_every={STEPS}",
 ]  # fmt: skip
