@@ -65,7 +65,7 @@ def test_blocks_of_different_shapes_and_precision(make_preset: Callable) -> None
     for listener in listeners:
         for tap in taps:
             listener.on_block(*tap)
-        listener._reduce()
+        listener.flush()
     for index, x, h, f, y in taps:
         x, h, f, y = (t.double().flatten(1) for t in (x, h, f, y))
         expected = torch.stack([x.norm(dim=1), f.norm(dim=1), y.norm(dim=1), h.norm(dim=1), (h * f).sum(1)])
@@ -104,3 +104,26 @@ def test_what_a_users_module_writes_to_is_read_before(
         found.append(probe.row(0)["values"]["layer"])
     for metric in ("response_std", "dead_fraction"):
         assert list(found[0][metric]) == list(found[1][metric])
+
+
+def test_what_a_step_drew_is_read_although_others_follow(
+    make_conf: Callable, make_network: Callable, make_flat: Callable, tiny_data: Dataset
+) -> None:
+    """On a GPU a row is read steps later: masks and values are those of its own step."""
+    conf = make_conf("stochastic_depth", {"connection.survival": 0.5})
+    rows = []
+    for others in (0, 3):
+        network = make_network(conf)
+        probe = Probe(network, make_flat(network, conf))
+        network.begin_step(0, 5)
+        probe.arm(16)
+        F.cross_entropy(network(tiny_data.train.images[:16]), tiny_data.train.y_N[:16]).backward()
+        probe.after_backward()
+        probe.before_update()
+        probe.after_update()
+        for step in range(others):
+            network.begin_step(0, 6 + step)
+            network(tiny_data.train.images[:16])
+        rows.append(probe.row(5)["values"]["block"])
+    for metric in ("branch_ratio", "branch_ratio_left_out", "kept_fraction", "branch_norm"):
+        assert list(rows[0][metric]) == list(rows[1][metric]), metric

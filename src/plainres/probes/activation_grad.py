@@ -53,6 +53,9 @@ class ActivationGradNorm:
         self._num_examples = num_examples
         self._norms = Together(_mean_sample_norms, self._positions)
 
+    def after_backward(self) -> None:
+        self._norms.flush()
+
     def on_block(self, index: int, x: torch.Tensor, y: torch.Tensor) -> None:
         """Listen for the gradients of a block's input and output, as it passes."""
         if index == 0:

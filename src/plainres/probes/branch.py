@@ -56,9 +56,10 @@ class BranchNorms:
         self._held.append((index, x, h, f, y))
         self._bytes += f.nbytes + y.nbytes
         if self._bytes > self._limit or f.nbytes >= LARGE:
-            self._reduce()
+            self.flush()
 
-    def _reduce(self) -> None:
+    def flush(self) -> None:
+        """Reduce the blocks that are held: within their step, for the next one draws other masks."""
         held, self._held, self._bytes = self._held, [], 0
         if not held:
             return
@@ -79,7 +80,7 @@ class BranchNorms:
 
     def read(self, readings: Readings) -> None:
         """Raises: RuntimeError when a block was never seen."""
-        self._reduce()
+        self.flush()
         missed = [i for i, seen in enumerate(self._sums) if seen is None]
         if missed:
             raise RuntimeError(f"the branch probe never saw block {missed[0]} in a probed step")

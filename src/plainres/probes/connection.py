@@ -30,6 +30,7 @@ class ConnectionValues:
         self._blocks = blocks
         self._gates: dict[int, torch.Tensor] = {}
         self._scales: dict[int, torch.Tensor] = {}
+        self._kept: dict[int, torch.Tensor] = {}
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     def arm(self) -> None:
@@ -42,6 +43,9 @@ class ConnectionValues:
                 block.branch.watch = True
 
     def disarm(self) -> None:
+        # Now, and not when it is read, which on a GPU is steps later: the next step draws other masks.
+        drops = {b.index: b.drop for b in self._blocks if isinstance(b.drop, StochasticDepth)}
+        self._kept = {i: d.kept_N.float().mean() for i, d in drops.items() if d.kept_N is not None}
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -56,14 +60,12 @@ class ConnectionValues:
         return hook
 
     def read(self, readings: Readings) -> None:
-        drops = {b.index: b.drop for b in self._blocks if isinstance(b.drop, StochasticDepth)}
-        kept = {i: d.kept_N.float().mean() for i, d in drops.items() if d.kept_N is not None}
         branches = {b.index: b.branch for b in self._blocks if isinstance(b.branch, Attention)}
         entropies = {i: a.entropy for i, a in branches.items() if a.entropy is not None}
         found = {
             "gate_mean": self._gates,
             "scale_value": self._scales,
-            "kept_fraction": kept,
+            "kept_fraction": self._kept,
             "attention_entropy": entropies,
         }
         for metric, values in found.items():

@@ -81,6 +81,8 @@ class Probe:
     def after_backward(self) -> None:
         """Take the gradients, before clipping, and the hooks off."""
         self._tap(None)
+        self._branch.flush()
+        self._activations.after_backward()
         self._outputs.disarm()
         self._connection.disarm()
         self._grads.after_backward()

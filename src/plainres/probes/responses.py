@@ -63,6 +63,8 @@ class LayerOutputs:
 
     def disarm(self) -> None:
         self._hooks.take_off()
+        for seen in self._seen.values():
+            seen.flush()
 
     def _keep(self, metric: str, index: int) -> Hook:
         add = self._seen[metric].add

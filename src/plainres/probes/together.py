@@ -43,14 +43,15 @@ class Together:
         self._kept.setdefault((tensor.shape, tensor.dtype), []).append((place, tensor))
         self._bytes += tensor.nbytes
         if self._bytes > LIMIT:
-            self._flush()
+            self.flush()
 
     def found(self) -> list[torch.Tensor | None]:
         """What each place's tensor was reduced to; None where there was none."""
-        self._flush()
+        self.flush()
         return self._found
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Reduce what is kept: at the end of a step, for its tensors are not the next one's."""
         kept, self._kept, self._bytes = self._kept, {}, 0
         for members in kept.values():
             results = self._reduce(stack([tensor for _, tensor in members]))
