@@ -54,7 +54,7 @@ test-slow: install  ## what the default suite leaves out: packaging, a sample of
 test-faults: install  ## the long fault injection: 50 kills of a sweep, a full disk at every write (docs/reliability.md)
 	$(BIN)/python -m pytest -m faults --durations=0
 
-bench: install  ## speed beside what one would write by hand, as ratios with targets (10 minutes)
+bench: install  ## speed beside what one would write by hand, as ratios with targets (8 minutes)
 	$(BIN)/python benchmarks/bench.py
 
 clean:  ## delete caches and builds; never results
