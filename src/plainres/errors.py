@@ -19,4 +19,12 @@ def require(ok: bool, name: str, value: object, allowed: str, remedy: str = "") 
 
 
 class Interrupted(Exception):  # noqa: N818 - a request by the user, not an error
-    """Training was asked to stop (Ctrl-C, SIGTERM); a checkpoint has been written."""
+    """Training was asked to stop (Ctrl-C, SIGTERM); a checkpoint has been written.
+
+    Attributes:
+        step: at which training stopped; None before its first.
+    """
+
+    def __init__(self, step: int | None = None) -> None:
+        super().__init__()
+        self.step = step

@@ -108,10 +108,12 @@ def _attempt(
     """Train, and turn whatever happens into a status, a message and a run.json."""
     began = time.perf_counter()
     tracker = Tracker(spec.conf.tracker, folder.path) if seat is None else seat.tracker
+    stopped = None
     try:
         return _train(spec, study, folder, should_stop, tracker, seat), ""
-    except Interrupted:
-        status, message, details = Status.INTERRUPTED, "interrupted; the same command goes on from its checkpoint", None
+    except Interrupted as stop:
+        status, details, stopped = Status.INTERRUPTED, None, stop.step
+        message = "the same command goes on from its checkpoint"
     except Exception as error:
         status, message = _explain(error, spec, folder)
         details = {"kind": type(error).__name__, "message": message}
@@ -121,7 +123,7 @@ def _attempt(
         if details and trace:
             folder.traceback.write_text(trace)
         seconds = {"total": folder.read().get("seconds", {}).get("total", 0.0) + time.perf_counter() - began}
-        folder.update(status=status, error=details, finished=now(), seconds=seconds)
+        folder.update(status=status, error=details, stopped_at_step=stopped, finished=now(), seconds=seconds)
     except (OSError, UserError) as second:  # as far as the disk allows; the message reaches the end report anyway
         message = f"{message} (and its status could not be written: {second})"
     tracker.end()

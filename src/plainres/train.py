@@ -118,7 +118,7 @@ class Training:
                     return diverged
                 self._save()
             if stopping:
-                raise Interrupted
+                raise Interrupted(step)
             if step in self.parts.plan.evaluations:
                 if (diverged := self._flush()) is not None:
                     return diverged

@@ -212,7 +212,7 @@ def test_quiet_says_nothing_and_else_plain_lines(at_home: Path, capsys: pytest.C
     assert capsys.readouterr() == ("", "")
     plainres.run(words)
     shown = capsys.readouterr().out
-    assert shown.startswith("plainres: checking 1 jobs\n") and "\x1b" not in shown
+    assert shown.startswith("plainres: checking 1 job\n") and "\x1b" not in shown
     log = (at_home / "results" / "tiny" / "sweep.log").read_text()
     assert "start: plainres.run depth=4 model.width=6" in log
 

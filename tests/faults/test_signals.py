@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import run
+from plainres.report.status import print_status
 from plainres.store import RunFolder, Study
 from small_sweep import (
     Fault,
@@ -89,12 +90,18 @@ def test_a_run_ends_with_one_line_and_goes_on(
         signal_in(patched, PHASES[phase], number, 1 if phase == "start" else 3)
         command(patched, tmp_path, *ONE)
     assert stopped.value.code == 130
-    assert capsys.readouterr().err == "plainres: interrupted\n"
+    said = capsys.readouterr()
+    assert said.err == "plainres: interrupted\n"
     assert not list(tmp_path.rglob("*.partial"))
     if phase == "start":
         assert not list(tmp_path.iterdir())
     else:
         assert the_run(tmp_path).status() == "interrupted" and the_run(tmp_path).checkpoint.exists()
+        step = the_run(tmp_path).read()["stopped_at_step"]
+        assert f"plainres: stopped at step {step} (in " in said.out
+        assert said.out.endswith("the same command goes on from its checkpoint\n")
+        print_status(tmp_path / "single")
+        assert f"  {step}/8" in capsys.readouterr().out
     with pytest.MonkeyPatch.context() as patched:
         command(patched, tmp_path, *ONE)
     check_same_run(the_run(tmp_path), undisturbed)

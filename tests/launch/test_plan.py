@@ -70,7 +70,7 @@ def test_a_mistake_is_one_line(given: list[str], words: list[str], capsys: pytes
     with pytest.raises(SystemExit) as stopped:
         cli.main(["plan", *given])
     assert stopped.value.code == 1
-    err = capsys.readouterr().err.removeprefix("checking 1 jobs\n")
+    err = capsys.readouterr().err.removeprefix("checking 1 job\n")
     assert err.count("\n") == 1 and all(word in err for word in words)
 
 
@@ -98,6 +98,16 @@ def test_one_timing_serves_all_budgets_and_rates(tiny: Make, second_an_update: l
     found = make_plan(Grid(confs, None), quiet)
     assert [k.seconds for k in found.kinds] == [22, 34, 22, 22] and len(second_an_update) == 2
     assert found.wall_seconds == found.work_seconds == 100, "Hydra's basic launcher has none beside it"
+
+
+@pytest.mark.usefixtures("second_an_update")
+def test_a_finished_study_has_nothing_to_train(tiny: Make) -> None:
+    conf = tiny()
+    study, (spec,) = prepare([conf])
+    execute(spec, study, lambda: False)
+    text = io.StringIO()
+    print_plan(make_plan(Grid([conf], LocalConf()), quiet), Console(file=text, width=120))
+    assert "1 run (1 complete), 0 to do\nnothing to train: the command would skip every run" in text.getvalue()
 
 
 @pytest.mark.usefixtures("second_an_update")

@@ -63,7 +63,7 @@ def test_a_job_at_chance_level_is_warned_of(tiny: Make, terminal: bool) -> None:
                 view._drawn = 0.0
             view.update({specs[0].name: {"step": step, "steps": 12, "loss": 2.3, "train_error": 0.9}})
     text = sweep.text.getvalue()
-    line = "mlp-plain-d004-s0: loss 2.30 is at chance level (ln 10 = 2.303) since step 0"
+    line = "mlp-plain-d004-s0: loss 2.30 is at chance level (ln 10 = 2.303) since step 6"
     assert line in text
     if not terminal:
         assert text.count("chance") == 1 and f"warning: {line}" in text, "said once"

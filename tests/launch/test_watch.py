@@ -58,6 +58,16 @@ def test_chance_level_for_a_quarter_of_the_budget(job: tuple[Watch, RunSpec, Run
     ]
 
 
+def test_a_warm_up_at_chance_level_does_not_count(tiny: Make) -> None:
+    conf = tiny(steps=100)
+    study, (spec,) = prepare([replace(conf, schedule=replace(conf.schedule, warmup_steps=30))])
+    study.run_folder(spec.name).update(data={"num_classes": 10})
+    job = Watch(study, [spec]), spec, study.run_folder(spec.name)
+    assert all(looked(job, step, 2.31) == [] for step in (0, 15, 29, 30, 54))
+    (line,) = looked(job, 55, 2.31)
+    assert line.endswith("since step 30")
+
+
 def test_a_loss_that_is_not_finite(job: tuple[Watch, RunSpec, RunFolder]) -> None:
     assert looked(job, 0, None) == [], "not known yet"
     assert looked(job, 5, 2.5) == []

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -156,7 +157,9 @@ def test_terminal_table(tmp_path: Path) -> None:
     text = terminal_text(build_report(study.write(tmp_path)))
     assert "6 complete, 1 diverged, 1 failed" in text
     assert "2 (1 div)" in text and "+89.77 (n = 1)" in text and "…" not in text
-    assert "seconds, summed over runs: train" in text
+    seconds = next(line for line in text.splitlines() if line.startswith("seconds, summed over runs: train"))
+    numbers = [float(number) for number in re.findall(r" (\d+\.\d)", seconds)]
+    assert sum(numbers[:-2]) == pytest.approx(numbers[-2], abs=0.4), "the parts are the total"
     assert "the runs do not decide whether plain networks train worse" in text
     assert "degradation       undecided" in text and "effect [interval]" in text
 

@@ -82,7 +82,7 @@ def make_plan(grid: Grid, say: Callable[[str], None]) -> Plan:
         UserError: a job that cannot be run.
     """
     launcher = grid.launcher
-    say(f"checking {len(grid.confs)} jobs")
+    say(f"checking {len(grid.confs)} job{'s' if len(grid.confs) > 1 else ''}")
     if not isinstance(launcher, LocalConf):
         refuse_groups(grid.confs)
     specs = checked_specs(grid.confs, launcher.device if isinstance(launcher, SlurmConf) else resolve_device)

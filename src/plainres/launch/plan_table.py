@@ -29,7 +29,10 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
 def _lines(plan: Plan) -> list[str]:
     counts = ", ".join(f"{number} {status.value}" for status, number in plan.statuses.items())
     to_do = sum(kind.to_do for kind in plan.kinds)
-    lines = [f"{plan.study}: {sum(plan.statuses.values())} runs ({counts}), {to_do} to do"]
+    total = sum(plan.statuses.values())
+    lines = [f"{plan.study}: {total} run{'s' if total > 1 else ''} ({counts}), {to_do} to do"]
+    if not to_do:
+        lines.append("nothing to train: the command would skip every run and write the report again")
     if plan.untimed:
         lines.append(f"no seconds: {plan.untimed}")
     if plan.work_seconds is not None and plan.wall_seconds is not None and to_do:

@@ -85,7 +85,11 @@ def _run_and_say(spec: RunSpec, study: Study) -> Outcome:
     record = folder.read()
     last = record.get("last_finite") or {}
     error = f", training error {100 * last['train_error']:.2f} % after {last['step']} steps" if last else ""
-    console.print(Text(f"plainres: {outcome.status.value} ({how}){error}"), soft_wrap=True)
+    line = f"{outcome.status.value} ({how}){error}"
+    if outcome.status is Status.INTERRUPTED:  # which word the command itself says last
+        where = f"at step {record['stopped_at_step']} " if record.get("stopped_at_step") is not None else ""
+        line = f"stopped {where}({how}); {outcome.message}"
+    console.print(Text(f"plainres: {line}"), soft_wrap=True)
     if outcome.status in FINISHED:
         console.print(Text(f"plainres: tables and figures: plainres report {study.path}"), soft_wrap=True)
     return outcome

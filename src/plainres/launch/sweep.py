@@ -53,7 +53,8 @@ class Sweep:
         """
         console = make_console()
         study, specs = prepare(confs, device_of)
-        console.print(Text(f"plainres: {len(specs)} runs: {settings_line(confs)} -> {study.path}"), soft_wrap=True)
+        count = f"{len(specs)} run{'s' if len(specs) > 1 else ''}"
+        console.print(Text(f"plainres: {count}: {settings_line(confs)} -> {study.path}"), soft_wrap=True)
         for note in engine_notes(specs):
             console.print(Text(f"plainres: {note}"), soft_wrap=True)
         return cls(study, specs, confs[0].fail_fast, console)

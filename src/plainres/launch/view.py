@@ -59,7 +59,8 @@ class Tally:
 
     def line(self, running: int) -> str:
         counts = [f"{n} {kind}" for kind, n in self.counts.items() if n]
-        return f"{self.ended}/{self.total} runs done ({', '.join(counts) or 'none yet'}), {running} running"
+        of = f"{self.ended}/{self.total} run{'s' if self.total > 1 else ''}"
+        return f"{of} done ({', '.join(counts) or 'none yet'}), {running} running"
 
     def remaining(self, progress: dict[str, dict[str, Any]]) -> str:
         """Estimated time left for the whole sweep."""

@@ -97,7 +97,7 @@ def _of_loss(job: _Job, now: dict[str, Any], classes: int) -> Iterator[Warned]:
         return
     job.loss = loss
     chance = math.log(classes)
-    if loss <= limit_of("chance") * chance:
+    if loss <= limit_of("chance") * chance or step < job.spec.conf.schedule.warmup_steps:
         job.chance_since = None
         return
     job.chance_since = step if job.chance_since is None else job.chance_since

@@ -55,5 +55,6 @@ def seconds_line(runs: "pd.DataFrame", report_seconds: float | None = None) -> s
     """The split of the seconds, summed over runs; ``report_seconds`` is wall time and is named apart."""
     sums = {name: float(runs[f"seconds_{name}"].astype(float).sum()) for name in SECONDS}
     parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in sums.items() if name != "total")
-    text = f"seconds, summed over runs: {parts}; total {sums['total']:.1f}"
+    rest = max(0.0, 2 * sums["total"] - sum(sums.values()))  # beginning and ending: audit, network, data, files
+    text = f"seconds, summed over runs: {parts}, rest {rest:.1f}; total {sums['total']:.1f}"
     return text if report_seconds is None else f"{text}; report {report_seconds:.1f}"

@@ -52,9 +52,9 @@ def print_status(path: str | Path, console: "Console | None" = None) -> None:
         console.print(f"cannot be read: {problem}", markup=False, soft_wrap=True)
     words = ", ".join(f"{counts[str(s)]} {s}" for s in Status if counts[str(s)])
     broken = f", {len(problems)} unreadable" if problems else ""
-    console.print(
-        f"{study.name}: {len(rows) + len(problems)} runs: {words or 'none'}{broken}", markup=False, soft_wrap=True
-    )
+    total = len(rows) + len(problems)
+    count = f"{total} run{'s' if total != 1 else ''}"
+    console.print(f"{study.name}: {count}: {words or 'none'}{broken}", markup=False, soft_wrap=True)
 
 
 def _cells(folder: RunFolder, record: dict[str, Any]) -> tuple[str, str, str]:
@@ -62,7 +62,7 @@ def _cells(folder: RunFolder, record: dict[str, Any]) -> tuple[str, str, str]:
     progress = folder.read_progress() if record["status"] in (Status.RUNNING, Status.STALE) else {}
     last = record.get("final") or record.get("last_finite") or {}
     here = progress or last
-    step, error = here.get("step"), here.get("train_error")
+    step, error = here.get("step", record.get("stopped_at_step")), here.get("train_error")
     budget = record["identity"].get("trainer.steps", "?")
     steps = "" if step is None else f"{step}/{budget}"
     return steps, "" if error is None else f"{100 * error:.2f} %", _note(folder, record)

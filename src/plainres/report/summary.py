@@ -47,7 +47,8 @@ METHOD = f"""\
 def summary_text(result: "ReportResult") -> str:
     """The text of summary.md. It holds nothing of the moment of writing: equal runs give equal text."""
     runs, onsets = result.loaded.runs, result.verdict.onsets
-    parts = [f"# {result.loaded.study.name}", f"{len(runs)} runs: {status_counts(runs) or 'none'}."]
+    count = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
+    parts = [f"# {result.loaded.study.name}", f"{count}: {status_counts(runs) or 'none'}."]
     for setting, table in result.verdict.table.groupby("setting"):
         words = onsets[onsets["setting"] == setting].to_dict("records")
         parts.append(f"## Result{'' if setting == ONLY_SETTING else f' ({setting})'}")
