@@ -1,5 +1,6 @@
 """Compiled blocks and recorded updates: what a CPU can show of them; the rest is in test_gpu.py."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +14,7 @@ from plainres.launch.together import check_shared
 from plainres.models.passage import Recomputed
 from plainres.optim import build_optimizer, make_recordable, set_learning_rate
 from plainres.pair import make_spec
+from plainres.probes.probe import Probe
 from plainres.schema import DataConf
 from plainres.step import Passes
 from plainres.validation import validate
@@ -209,8 +211,76 @@ def test_compiled_blocks_compute_what_blocks_compute_and_are_compiled_once(
     assert graphs[0] == graphs[1] == 1
 
 
+def readings_of(conf, network, flat, data, passage):
+    """Everything that the probes read in one step."""
+    network.passage = passage
+    probe = Probe(network, flat)
+    Passes(network, flat, conf, "cpu")(0, data.train.images[:32], data.train.y_N[:32], probe)
+    probe.before_update()
+    probe.after_update()
+    values = probe.row(0)["values"]
+    return {(scope, name): np.array(v, dtype=float) for scope, found in values.items() for name, v in found.items()}
+
+
+PROBED = [
+    ("plain", {}, "branch_over_input"),
+    ("highway", {"model.activation": "tanh"}, "gate_mean"),
+    ("residual", {"depth": 4}, "attention_entropy"),
+]
+
+
+@pytest.mark.parametrize(("connection", "values", "has"), PROBED, ids=[has for *_, has in PROBED])
+def test_hooks_and_taps_are_told_the_same_by_the_method_that_is_compiled(
+    make_conf, make_preset, make_network, make_flat, tiny_data, connection, values, has
+):
+    """Before compiling: the same bits, with the gates' and the attention's numbers."""
+    conf = make_preset(connection, "vit", values) if has == "attention_entropy" else make_conf(connection, values)
+    found = []
+    for told in (False, True):
+        network = make_network(conf)
+        passage = Compiled(list(network.blocks)) if told else None
+        if told:
+            passage._seen = engine._seen_joined
+        found.append(readings_of(conf, network, make_flat(network, conf), tiny_data, passage))
+        assert not any(m._forward_hooks for m in network.modules()) and not engine._kept
+    assert found[0].keys() == found[1].keys() and ("block", has) in found[0]
+    for key, expected in found[0].items():
+        np.testing.assert_array_equal(found[1][key], expected, err_msg=str(key))
+
+
+def test_probes_of_the_users_see_blocks_op_by_op(make_conf, make_network, make_flat, tiny_data):
+    conf = make_conf("residual")
+    network = make_network(conf)
+    passage = Compiled(list(network.blocks), own_probes=True)
+    passage._seen = passage._forward = None  # neither is called
+    inputs = []
+    handle = network.blocks[0].branch.register_forward_hook(lambda module, args, out: inputs.append(args[0]))
+    readings_of(conf, network, make_flat(network, conf), tiny_data, passage)
+    handle.remove()
+    assert len(inputs) == 1
+
+
+@pytest.mark.slow  # the compiler takes half a minute
+def test_a_compiled_probed_step_reads_what_an_eager_one_reads(make_conf, make_network, make_flat, tiny_data):
+    from torch._dynamo.utils import counters
+
+    counters.clear()
+    for depth in (6, 12):
+        conf = make_conf("highway", {"depth": depth, "model.activation": "tanh"})
+        found = []
+        for compiled in (False, True):
+            network = make_network(conf)
+            passage = Compiled(list(network.blocks)) if compiled else None
+            found.append(readings_of(conf, network, make_flat(network, conf), tiny_data, passage))
+        assert found[0].keys() == found[1].keys() and ("block", "gate_mean") in found[0]
+        for key, expected in found[0].items():
+            np.testing.assert_allclose(found[1][key], expected, rtol=1e-3, atol=1e-6, err_msg=str(key))
+        assert any((found[1][key] != expected).any() for key, expected in found[0].items()), "it was compiled"
+    assert counters["stats"]["unique_graphs"] == 1, "once for all blocks of all depths"
+
+
 @pytest.mark.slow
-def test_a_compiled_run_probes_op_by_op_and_ends_near(study, make_conf):
+def test_a_compiled_run_ends_near(study, make_conf):
     values = {"trainer.steps": 10, "probe.every": 4}
     records = []
     for more in ({}, COMPILED):

@@ -51,7 +51,7 @@ class PlainresSweeper(BasicSweeper):
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         overrides = parser.parse_overrides([*self._parse_config(), *arguments])
         (jobs,) = self.split_arguments(overrides, None)
-        print(f"plainres: checking {len(jobs)} jobs", flush=True)
+        print(f"plainres: checking {len(jobs)} job{'s' if len(jobs) > 1 else ''}", flush=True)
         ours = self.launcher if isinstance(self.launcher, OwnLauncher) else None
         with ours.backend() if ours else nullcontext(self._by_hydra(jobs)) as run_jobs:
             confs = compose_jobs(self.hydra_context, self.config, jobs)

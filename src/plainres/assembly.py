@@ -66,7 +66,7 @@ def assemble(
         network.passage = Recomputed(list(network.blocks), conf.trainer.checkpoint_blocks)
     engine = engine_of(spec)
     if engine.compiled:
-        network.passage = Compiled(list(network.blocks))
+        network.passage = Compiled(list(network.blocks), bool(conf.probe.own))
     optimizer = build_optimizer(conf.optimizer, flat, fused=on_gpu)
     position = Position()
     if content is not None:

@@ -7,6 +7,7 @@ goes on op by op, says so in one line, and records it, so that it is never paire
 import os
 import shutil
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,22 +77,71 @@ def _missing_compiler(on_gpu: bool) -> str:
 class Compiled:
     """Passes blocks through one compiled forward method: of blocks that are built alike, however many there are.
 
-    In a probed step blocks run op by op, because hooks inside a compiled one would see nothing.
+    Hooks inside a compiled block would see nothing. In a probed step another compiled method also returns what they
+    are to see, and they are called with it, and so are taps.
     """
 
-    def __init__(self, blocks: Sequence[torch.nn.Module]) -> None:
+    def __init__(self, blocks: Sequence[torch.nn.Module], own_probes: bool = False) -> None:
+        """
+        Args:
+            blocks: of the network.
+            own_probes: whether there are probes of the user's, whose hooks may read more than outputs: probed steps run
+                op by op.
+        """
         self._blocks = [block for block in blocks if isinstance(block, Block)]
+        self._own_probes = own_probes
         # Workers that begin at once would share a header that one of them is still precompiling.
         options: dict[str, Any] = {"cpp_cache_precompile_headers": False}
         self._forward = torch.compile(Block.forward, dynamic=False, options=options)
+        self._seen = torch.compile(_seen_joined, dynamic=False, options=options)
         # torch 2.14 looks at .grad of its own stand-ins for parameters, and warns of it.
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", module="torch")
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        probed = self._blocks[0].tap is not None
+        passed: Callable[[Block, torch.Tensor], torch.Tensor] = self._forward
+        if self._blocks[0].tap is not None:
+            passed = Block.__call__ if self._own_probes else self._probed
         for block in self._blocks:
-            x = block(x) if probed else self._forward(block, x)
+            x = passed(block, x)
         return x
+
+    def _probed(self, block: Block, x: torch.Tensor) -> torch.Tensor:
+        watched = [module for module in block.modules() if module is not block and module._forward_hooks]
+        hooks = [module._forward_hooks for module in watched]
+        for i, module in enumerate(watched):
+            module._forward_hooks = OrderedDict({0: _keeper(i)})
+        try:
+            h, f, y, seen = self._seen(block, x, tuple(range(len(watched))))
+        finally:
+            for module, before in zip(watched, hooks, strict=True):
+                module._forward_hooks = before
+        for i, out in seen.items():
+            for hook in tuple(hooks[i].values()):
+                hook(watched[i], (), out)
+        assert block.tap is not None
+        block.tap(block.index, x, h, f, y)
+        return y
+
+
+_kept: dict[int, torch.Tensor] = {}  # what the hooks of one compiled pass through a block have seen
+
+
+def _keeper(i: int) -> Callable[[torch.nn.Module, tuple[torch.Tensor, ...], torch.Tensor], None]:
+    def keep(module: torch.nn.Module, args: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
+        _kept[i] = out.detach()
+
+    return keep
+
+
+def _seen_joined(
+    block: Block, x: torch.Tensor, places: tuple[int, ...]
+) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor, dict[int, torch.Tensor]]:
+    """What a tap is told of, and the outputs of hooked modules by their place; a block that is hooked at other places
+    is compiled anew."""
+    h, f, y = block.joined(x)
+    seen = {i: _kept[i] for i in places}
+    _kept.clear()
+    return None if h is None else h.detach(), f.detach(), y, seen
 
 
 @contextmanager

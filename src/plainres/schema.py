@@ -223,7 +223,7 @@ class TrainerConf:
             to the batch's; batch norm takes the statistics of a part.
         checkpoint_blocks: keep the input of every so many blocks and compute what lies between again in the backward
             pass; 0 keeps everything.
-        compile: see Compile. Probed steps run op by op.
+        compile: see Compile.
         cuda_graph: launch an unprobed update as one CUDA graph.
         replicas: runs of one cell, seeds, whose unprobed updates are computed as one network's.
     """

@@ -54,7 +54,8 @@ class Sweep:
         console = make_console()
         study, specs = prepare(confs, device_of)
         count = f"{len(specs)} run{'s' if len(specs) > 1 else ''}"
-        console.print(Text(f"plainres: {count}: {settings_line(confs)} -> {study.path}"), soft_wrap=True)
+        what = ": ".join(filter(None, (count, settings_line(confs))))
+        console.print(Text(f"plainres: {what} -> {study.path}"), soft_wrap=True)
         for note in engine_notes(specs):
             console.print(Text(f"plainres: {note}"), soft_wrap=True)
         return cls(study, specs, confs[0].fail_fast, console)

@@ -83,6 +83,13 @@ class Block(Chain):
         return (*way, self.shortcut, self.gate, self.carry, self.keep, self.merge, self.post)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h, f, y = self.joined(x)
+        if self.tap is not None:
+            self.tap(self.index, x, h, f, y)
+        return y
+
+    def joined(self, x: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
+        """h(x) or None, F̃(x) and y: what a tap is told of."""
         *way, shortcut, gate, carry, keep, merge, post = self.parts()
         f = x
         for part in way:
@@ -98,6 +105,4 @@ class Block(Chain):
                 f = f if keep is None else keep(f, g)
             joined = merge(h, f)
         y: torch.Tensor = joined if post is None else post(joined)
-        if self.tap is not None:
-            self.tap(self.index, x, h, f, y)
-        return y
+        return h, f, y
