@@ -177,7 +177,7 @@ def check_numbers(setup: Setup, training: Training) -> None:
     probe.after_backward()
     probe.before_update()
     probe.after_update()
-    ours = probe.row(0)["values"]
+    ours = probe.collect().sent().row(0)["values"]
     theirs, grads = hooks.values, hooks.values.pop("activation_grad_norm")[::-1]
     theirs |= {"activation_grad_norm_input": grads[:-1], "activation_grad_norm_output": grads[1:]}
     theirs["shortcut_norm"] = theirs["input_norm"]  # the shortcut is the identity, which the hooks know

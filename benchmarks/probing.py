@@ -4,7 +4,6 @@ import os
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from by_hand_probes import BlockHooks, CockpitStyle, PerTensor, WandbWatch, check_numbers
@@ -12,9 +11,9 @@ from loops import MLP, minimal, probed, training_of
 from measure import Loop, Row, Setup, row, speed, take_turns
 
 from plainres.probes.cadence import probe_steps
+from plainres.probes.collected import Collected
 from plainres.probes.grad_norm import GradNorm
 from plainres.probes.parameters import parameter_scopes
-from plainres.probes.readings import Readings
 from plainres.probes.update_ratio import UpdateRatio
 from plainres.schema import ProbeConf, TrainerConf
 from plainres.train import Training
@@ -42,11 +41,8 @@ class ParametersAlone:
     def after_update(self) -> None:
         self._probes[1].after_update()
 
-    def row(self, step: int) -> dict[str, Any]:
-        readings = Readings()
-        for probe in self._probes:
-            probe.read(readings)
-        return readings.row(step)
+    def collect(self, *more: torch.Tensor) -> Collected:
+        return Collected(self._probes, [], {}, more)
 
 
 def rows(setup: Setup, results: Path) -> Iterator[Row]:

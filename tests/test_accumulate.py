@@ -33,7 +33,7 @@ def passed(make_preset, make_network, make_flat, tiny_data):
         found = Passes(network, flat, conf, "cpu")(7, tiny_data.train.images[:48], tiny_data.train.y_N[:48], probe)
         probe.before_update()
         probe.after_update()
-        return network, flat, found, probe.row(7)["values"]
+        return network, flat, found, probe.collect().sent().row(7)["values"]
 
     return make
 

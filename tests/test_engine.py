@@ -107,7 +107,10 @@ def final_weights(monkeypatch, study, make_conf):
         training = train.Training(made.parts, checkpoint.Position(), lambda: False, graphed)
         if graphed:
             make_recordable(made.parts.optimizer, "cpu")
-            training._graphed = Graphed(training._replayed, record_here, lambda body: body())
+            training._graphed = {
+                probed: Graphed(graphed._body, record_here, lambda body: body())
+                for probed, graphed in training._graphed.items()
+            }
         diverged = training.run()
         running = training.position.last_eval
         training.parts.writer.close()
@@ -218,7 +221,7 @@ def readings_of(conf, network, flat, data, passage):
     Passes(network, flat, conf, "cpu")(0, data.train.images[:32], data.train.y_N[:32], probe)
     probe.before_update()
     probe.after_update()
-    values = probe.row(0)["values"]
+    values = probe.collect().sent().row(0)["values"]
     return {(scope, name): np.array(v, dtype=float) for scope, found in values.items() for name, v in found.items()}
 
 

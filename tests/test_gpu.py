@@ -104,7 +104,7 @@ def test_recorded_updates_train_what_updates_train(tmp_path: Path) -> None:
     assert abs(final_loss(one) - final_loss(recorded)) < 0.05
     layout = one.read()["layout"]
     mine, theirs = (read_table(f, "layers", layout).to_pandas() for f in (recorded, one))
-    early = theirs["step"] <= 8  # probed steps stand between recorded ones
+    early = theirs["step"] <= 8  # the fourth probed step, 4, is recorded, and 8 is it again
     torch.testing.assert_close(
         torch.tensor(mine["value"][early].to_numpy(copy=True)),
         torch.tensor(theirs["value"][early].to_numpy(copy=True)),
@@ -140,17 +140,17 @@ def test_nothing_waits_for_the_device_between_evaluations(tmp_path: Path) -> Non
     data = load(DataConf())
     training = assemble(spec, study.run_folder(spec.name), data, {}, lambda lengths: None, lambda: False)
     plan = training.parts.plan
-    training.parts.plan = replace(plan, probes=frozenset({2, 20}))
+    training.parts.plan = replace(plan, probes=frozenset({2, 20, 25}))
     for step in range(5):  # libraries begin, memory is taken; step 2 is probed
         training.update(step)
     training._flush()
     training._progress._written = -1e9  # the live view wants to know, too
     torch.cuda.set_sync_debug_mode("error")
     try:
-        for step in range(5, 30):  # over the end of an epoch; step 20 is probed
+        for step in range(5, 30):  # over the end of an epoch; 20 and 25 are probed, and at 25 the row of 20 is written
             training.update(step)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     training._flush()
     training.parts.writer.close()
-    assert [r["step"] for r in read_lines(training.parts.folder.path / "layers.jsonl")] == [2, 20]
+    assert [r["step"] for r in read_lines(training.parts.folder.path / "layers.jsonl")] == [2, 20, 25]

@@ -20,8 +20,8 @@ HYDRA_SIDE = {
 ENTRY_SIDE = {"launch", "config", "grid", "help"}
 TRAINING_SIDE = {
     "assembly", "audit", "checkpoint", "clock", "construction", "data", "describe", "divergence", "engine", "evaluate",
-    "flat", "job", "memory", "models", "optim", "precision", "probes", "progress", "ranks", "replicas", "seeding",
-    "signature", "source", "step", "theory", "train", "transfer", "launch", "tracking",
+    "flat", "job", "memory", "models", "optim", "precision", "probed", "probes", "progress", "ranks", "replicas",
+    "seeding", "signature", "source", "step", "theory", "train", "transfer", "launch", "tracking",
 }  # fmt: skip
 READING_SIDE = {"analysis", "api", "figures", "report", "cli"}
 # Parts of the reading side that train when they are asked to; what they need of the training side is imported then.

@@ -41,7 +41,7 @@ def passed(make_preset, make_network, make_flat, tiny_data):
         found = passes(0, tiny_data.train.images[:32], tiny_data.train.y_N[:32], probe)
         probe.before_update()
         probe.after_update()
-        return network, flat, found, probe.row(0)["values"]
+        return network, flat, found, probe.collect().sent().row(0)["values"]
 
     return make
 

@@ -307,7 +307,7 @@ def test_order_inside_a_probed_step(monkeypatch, assemble, make_conf):
     record(parts.network, "forward")
     record(F, "cross_entropy")
     record(parts.optimizer, "step")
-    for name in ("arm", "after_backward", "before_update", "after_update", "row"):
+    for name in ("arm", "after_backward", "before_update", "after_update", "collect"):
         record(parts.probe, name)
     parts.network.head.bias.register_hook(lambda grad: calls.append(("backward", 0.0)))
     parts.flat.grad.fill_(1.0)  # of the step before
@@ -315,7 +315,7 @@ def test_order_inside_a_probed_step(monkeypatch, assemble, make_conf):
     norms = dict(calls)
     assert [name for name, _ in calls] == [
         "zero_grad", "arm", "forward", "cross_entropy", "backward", "after_backward", "before_update", "step",
-        "after_update", "row",
+        "after_update", "collect",
     ]  # fmt: skip
     assert norms["forward"] == 0.0
     assert norms["after_backward"] > 0.01, "gradients are read before clipping"
@@ -325,7 +325,7 @@ def test_order_inside_a_probed_step(monkeypatch, assemble, make_conf):
 
 def test_an_unprobed_step_calls_no_probe(monkeypatch, assemble, make_conf):
     training = assemble(make_conf("residual", {"probe.every": 0}))
-    for name in ("arm", "after_backward", "before_update", "after_update", "row"):
+    for name in ("arm", "after_backward", "before_update", "after_update", "collect"):
         monkeypatch.setattr(training.parts.probe, name, lambda *args: pytest.fail("probed"))
     assert training.update(0) is None
 

@@ -39,6 +39,10 @@ class ImmediateGuard:
         """The step in which training diverged, or None."""
         return None if math.isfinite(loss.item()) and math.isfinite(grad_norm.item()) else step
 
+    def frozen(self, loss: torch.Tensor) -> torch.Tensor:
+        """Whether updates are not made any more, 0 or 1, on the device of a loss."""
+        return torch.zeros_like(loss)
+
     def flush(self) -> int | None:
         return None
 
@@ -62,6 +66,10 @@ class DeferredGuard:
         self._frozen.copy_(torch.maximum(self._frozen, bad.float()))
         self._good_steps += (self._frozen == 0).long()
         return None
+
+    def frozen(self, loss: torch.Tensor) -> torch.Tensor:
+        """Whether updates are not made any more, 0 or 1, on the device: as it is now."""
+        return self._frozen.clone()
 
     def start(self, step: int) -> None:
         """Count from this step on (a resumed run)."""

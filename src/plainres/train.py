@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -27,6 +28,7 @@ from plainres.models.networks import Network
 from plainres.optim import learning_rate, set_learning_rate
 from plainres.pair import RunSpec
 from plainres.precision import computing
+from plainres.probed import ProbedRows
 from plainres.probes.probe import Probe
 from plainres.progress import Progress
 from plainres.ranks import Ranks, ranks
@@ -79,7 +81,11 @@ class Training:
             graphed: launch unprobed updates as one CUDA graph.
         """
         self.parts = parts
-        self._graphed = Graphed(self._replayed) if graphed else None
+        self._graphed: dict[bool, Graphed] = {}  # whether it is probed -> the update that is recorded
+        if graphed:
+            self._graphed[False] = Graphed(self._replayed)
+            if not parts.probe.waits:
+                self._graphed[True] = Graphed(partial(self._replayed, probe=parts.probe))
         self.position = position
         self._should_stop = should_stop
         conf = parts.spec.conf
@@ -95,7 +101,7 @@ class Training:
         self._loss = torch.tensor(position.running["loss"], dtype=torch.float64, device=device)
         self._clock = Clock(position.seconds)
         self._progress = Progress(parts.folder, self._steps, device)
-        self._pending: tuple[int, float, Passed] | None = None
+        self._rows = ProbedRows(parts, self._clip_coef, self.passes.scale is not None)
         if isinstance(parts.guard, DeferredGuard):
             parts.guard.start(position.step)
 
@@ -139,23 +145,26 @@ class Training:
         parts, conf = self.parts, self.parts.spec.conf
         probing = step in parts.plan.probes
         if probing:
-            self._write_readings()  # of the probed step before: the probe is about to forget it
+            self._rows.write()  # of the probed step before
         # A probed step is computed whole on every rank: what is read in it is what one device would read.
         shared = None if probing else self._ranks
         x, y = self._batch(step, shared)
         lr = learning_rate(conf.schedule, conf.optimizer.lr, step, self._steps)
         set_learning_rate(parts.optimizer, lr)
-        if self._graphed is not None and not probing:
-            loss = self._graphed(x, y)
+        scale = 1.0
+        if probing in self._graphed:
+            loss = self._graphed[probing](x, y)
         else:
             made = self._apply(step, x, y, parts.probe if probing else None, shared)
             if isinstance(made, int):
                 return made
-            loss = made.loss
+            loss, scale = made.loss, made.scale
             if probing:
-                self._pending = (step, lr, made)
-                if not isinstance(parts.guard, DeferredGuard):  # a GPU is read when it is waited for anyway
-                    self._write_readings()
+                self._rows.collect(made)
+        if probing:
+            self._rows.send(step, lr, scale)
+            if not isinstance(parts.guard, DeferredGuard):  # a GPU is read when it is waited for anyway
+                self._rows.write()
         self.position.running["examples"] += parts.batches.batch
         self._clock.step(time.perf_counter() - began, probing)
         self._progress.step(step, loss, self.position.last_eval)
@@ -183,10 +192,12 @@ class Training:
     def _clip_coef(self, passed: Passed) -> torch.Tensor:
         return torch.clamp(self._clip / (passed.grad_norm + 1e-6), max=1.0)
 
-    def _replayed(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """What a graph records: an update of which nothing is a number of the host."""
-        passed = self._apply(0, x, y)
+    def _replayed(self, x: torch.Tensor, y: torch.Tensor, probe: Probe | None = None) -> torch.Tensor:
+        """What a graph records: an update of which nothing is a number of the host, and what a probe collects of it."""
+        passed = self._apply(0, x, y, probe)
         assert isinstance(passed, Passed), "only a guard on the device lets an update be recorded"
+        if probe is not None:
+            self._rows.collect(passed)
         return passed.loss
 
     def _batch(self, step: int, shared: Ranks | None = None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -196,22 +207,6 @@ class Training:
             index_N = shared.part(index_N)
         x_NCHW, y_N = train.take(index_N)
         return parts.augment(x_NCHW, index_N, parts.batches.epoch(step)), y_N
-
-    def _write_readings(self) -> None:
-        """The rows of the last probed step, if they are not written yet."""
-        if self._pending is None:
-            return
-        (step, lr, passed), self._pending = self._pending, None
-        # On a GPU a frozen step passes here, too; its readings are not of a real update and are not written.
-        bad = self.parts.guard.flush()
-        if bad is not None and bad <= step:
-            return
-        coef = self._clip_coef(passed).item() if self._clip < math.inf else 1.0
-        values = {"lr": lr, "grad_norm_total": passed.grad_norm.item(), "clip_coef": coef}
-        if self.passes.scale is not None:
-            values["loss_scale"] = passed.scale
-        self.parts.writer.write("steps", {"step": step, "kind": "update", "values": values})
-        self.parts.writer.write("layers", self.parts.probe.row(step))
 
     def _evaluate(self, step: int) -> None:
         """Write the evaluation that stands under ``step`` updates, and start the running sums anew."""
@@ -236,7 +231,7 @@ class Training:
         self._progress.evaluated(step, self.position.last_eval)
 
     def _flush(self) -> Divergence | None:
-        self._write_readings()
+        self._rows.write()
         bad = self.parts.guard.flush()
         return None if bad is None else self._name(bad)
 

@@ -1,5 +1,11 @@
 """Tensors on their way between the host and a GPU, without one waiting for the other."""
 
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 
 
@@ -29,3 +35,37 @@ class LateScalar:
         self._copied = torch.cuda.Event()
         self._copied.record()
         return known
+
+
+def pack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """All their numbers one after the other, float32, in memory of their own."""
+    return torch.cat([tensor.detach().reshape(-1).float() for tensor in tensors])
+
+
+class Arriving:
+    """Numbers of the device on their way to the host: from a GPU into pinned memory, behind what is queued already."""
+
+    def __init__(self, packed: torch.Tensor) -> None:
+        """
+        Args:
+            packed: (n,) float32. On a GPU it may be overwritten by what is queued after this.
+        """
+        self._host = packed
+        self._copied: torch.cuda.Event | None = None
+        if packed.is_cuda:
+            self._host = torch.empty(packed.shape, pin_memory=True)
+            self._host.copy_(packed, non_blocking=True)
+            self._copied = torch.cuda.Event()
+            self._copied.record()
+
+    def array(self) -> npt.NDArray[np.float32]:
+        """All of them, once they are there."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._host.numpy()
+
+
+@lru_cache(maxsize=1024)
+def index_on(numbers: tuple[Any, ...], device: torch.device) -> torch.Tensor:
+    """Whole numbers (nested tuples) on a device; brought there once, so that a graph can record their use."""
+    return to_device(torch.tensor(numbers), device)

@@ -124,7 +124,7 @@ def test_every_connection_trains_a_step_and_fills_every_row(
     probe.before_update()
     optimizer.step()
     probe.after_update()
-    row = probe.row(0)
+    row = probe.collect().sent().row(0)
     assert torch.isfinite(flat.grad).all() and torch.isfinite(flat.data).all()
     assert set(probe.layout) <= set(row["values"]) | {"block"}
     for scope, metrics in row["values"].items():

@@ -107,6 +107,6 @@ def take_step(make_conf, make_network, make_flat, tiny_data):
         optimizer.step()
         probe.after_update()
         after = {n: p.detach().double().clone() for n, p in network.named_parameters()}
-        return Step(network, flat, probe, probe.row(7), before, after, twin)
+        return Step(network, flat, probe, probe.collect().sent().row(7), before, after, twin)
 
     return take

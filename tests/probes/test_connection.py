@@ -54,7 +54,7 @@ class Probed:
         probe.before_update()
         optimizer.step()
         probe.after_update()
-        self.layout, self.row = probe.layout, probe.row(step)
+        self.layout, self.row = probe.layout, probe.collect().sent().row(step)
 
     def keep(self, block, args, out):
         self.x.append(args[0].detach())
@@ -396,7 +396,7 @@ def test_looking_changes_no_bit(make_preset, make_network, make_flat, connection
             optimizer.step()
             if probing:
                 probe.after_update()
-                probe.row(step)
+                probe.collect().sent().row(step)
         ends.append([flat.data.clone(), *[b.clone() for b in network.buffers()]])
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
     assert not torch.equal(ends[0][0], make_flat(make_network(conf, SHAPE), conf).data)

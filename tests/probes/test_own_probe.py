@@ -11,7 +11,7 @@ import torch
 from plainres.errors import UserError
 from plainres.launch.prepare import prepare
 from plainres.models.own import with_code
-from plainres.probes.own import OwnProbe, put_own
+from plainres.probes.own import OwnProbe, add_own, read_own
 from plainres.probes.probe import Probe
 from plainres.probes.readings import Readings
 from plainres.store import Status, Study
@@ -93,7 +93,7 @@ def test_what_cannot_be_kept_is_one_line(given, words):
     readings = Readings()
     readings.put("block", "branch_norm", [1.0, 2.0])
     with pytest.raises(UserError) as error:
-        put_own(readings, Mine(torch.nn.Identity()), LAYOUT)
+        add_own(readings, "Mine", read_own(Mine(torch.nn.Identity()), LAYOUT))
     line = str(error.value)
     assert line.startswith("probe.own: Mine: ") and words in line and "\n" not in line
 
@@ -189,7 +189,7 @@ def test_it_is_read_after_ours(own_module, make_network, make_flat, make_conf, t
     probe.after_backward()
     probe.before_update()
     probe.after_update()
-    row = probe.row(3)
+    row = probe.collect().sent().row(3)
     block = row["values"]["block"]
     assert list(block)[-1] == "mine" and len(block) > 3 and seen == [0]
     assert orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -42,7 +42,7 @@ def test_hooks_exist_only_inside_a_probed_step(network, probe, tiny_data):
         assert num_hooks(network) == 0
     probe.before_update()
     probe.after_update()
-    probe.row(0)
+    probe.collect().sent().row(0)
 
 
 def test_looking_changes_no_bit_of_loss_gradient_or_statistics(network, probe, make_conf, make_network, tiny_data):
@@ -53,7 +53,7 @@ def test_looking_changes_no_bit_of_loss_gradient_or_statistics(network, probe, m
     probe.after_backward()
     probe.before_update()
     probe.after_update()
-    probe.row(0)
+    probe.collect().sent().row(0)
     assert torch.equal(seen, backward(alone, tiny_data))
     for a, b in zip(network.parameters(), alone.parameters(), strict=True):
         assert torch.equal(a, b) and torch.equal(a.grad, b.grad)
@@ -78,7 +78,7 @@ def probed_row(network, probe, data):
     probe.after_backward()
     probe.before_update()
     probe.after_update()
-    return probe.row(0)
+    return probe.collect().sent().row(0)
 
 
 def test_a_layer_never_seen_raises(network, probe, tiny_data):
@@ -107,7 +107,7 @@ def test_a_step_without_backward_raises(network, probe, tiny_data):
     probe.before_update()
     probe.after_update()
     with pytest.raises(RuntimeError, match="no gradient at trunk position 0"):
-        probe.row(0)
+        probe.collect().sent().row(0)
 
 
 def test_nothing_seen_in_one_step_is_carried_into_the_next(network, probe, tiny_data):
@@ -115,15 +115,15 @@ def test_nothing_seen_in_one_step_is_carried_into_the_next(network, probe, tiny_
     probe.arm(16)
     probe.after_backward()
     with pytest.raises(RuntimeError, match="never saw"):
-        probe.row(1)
+        probe.collect().sent().row(1)
 
 
 def test_the_branch_probe_forgets_what_it_has_read():
     listener, x = BranchNorms([Block(0, torch.nn.Identity(), Frame(), Connection())]), torch.ones(2, 3)
     listener.on_block(0, x, x, x, x)
-    listener.read(Readings())
+    listener.collect()
     with pytest.raises(RuntimeError, match="never saw block 0"):
-        listener.read(Readings())
+        listener.collect()
 
 
 def test_readings_make_nulls_with_reasons():

@@ -101,7 +101,7 @@ def test_what_a_users_module_writes_to_is_read_before(
         probe.after_backward()
         probe.before_update()
         probe.after_update()
-        found.append(probe.row(0)["values"]["layer"])
+        found.append(probe.collect().sent().row(0)["values"]["layer"])
     for metric in ("response_std", "dead_fraction"):
         assert list(found[0][metric]) == list(found[1][metric])
 
@@ -124,6 +124,6 @@ def test_what_a_step_drew_is_read_although_others_follow(
         for step in range(others):
             network.begin_step(0, 6 + step)
             network(tiny_data.train.images[:16])
-        rows.append(probe.row(5)["values"]["block"])
+        rows.append(probe.collect().sent().row(5)["values"]["block"])
     for metric in ("branch_ratio", "branch_ratio_left_out", "kept_fraction", "branch_norm"):
         assert list(rows[0][metric]) == list(rows[1][metric]), metric

@@ -70,13 +70,16 @@ class ActivationGradNorm:
 
         tensor.register_hook(keep)
 
-    def read(self, readings: Readings) -> None:
+    def collect(self) -> list[torch.Tensor]:
         """Raises: RuntimeError when no gradient reached some block."""
         seen = self._norms.found()
         missed = [i for i, norm in enumerate(seen) if norm is None]
         if missed:
             raise RuntimeError(f"the activation-gradient probe saw no gradient at trunk position {missed[0]}")
-        norms = (torch.stack([n for n in seen if n is not None]) * self._num_examples).cpu().numpy()
+        return [torch.stack([n for n in seen if n is not None]) * self._num_examples]
+
+    def put(self, readings: Readings, values: list[npt.NDArray[np.float32]]) -> None:
+        (norms,) = values
         top, bottom = norms[:-1], norms[1:]
         readings.put("block", "activation_grad_norm_input", top)
         readings.put("block", "activation_grad_norm_output", bottom)

@@ -22,7 +22,7 @@ from plainres.models.parts import Concat
 from plainres.models.scales import StochasticDepth
 from plainres.probes.readings import Readings
 from plainres.probes.together import LARGE, LIMIT, stack
-from plainres.transfer import to_device
+from plainres.transfer import index_on
 
 Array = npt.NDArray[np.float32]
 
@@ -78,16 +78,19 @@ class BranchNorms:
             for (index, *_), numbers in zip(held, rows.take(table).unbind(), strict=True):
                 self._sums[index] = numbers
 
-    def read(self, readings: Readings) -> None:
+    def collect(self) -> list[torch.Tensor]:
         """Raises: RuntimeError when a block was never seen."""
         self.flush()
         missed = [i for i, seen in enumerate(self._sums) if seen is None]
         if missed:
             raise RuntimeError(f"the branch probe never saw block {missed[0]} in a probed step")
-        stacked = torch.stack([s for s in self._sums if s is not None]).cpu().numpy()
+        stacked_B6N = torch.stack([s for s in self._sums if s is not None])
         self._sums = [None] * len(self._sums)
+        return [stacked_B6N]
+
+    def put(self, readings: Readings, values: list[Array]) -> None:
         unadded = None if self._added and not self._concat else CONCATENATED if self._concat else NO_ADDITION
-        put_branch_norms(readings, stacked, unadded)
+        put_branch_norms(readings, values[0], unadded)
 
 
 class _Rows:
@@ -145,7 +148,7 @@ class _Rows:
     def take(self, table: list[list[int]]) -> torch.Tensor:
         """(len(table), columns, N): the rows of these numbers."""
         rows_KN = torch.cat(self._parts_KN)
-        return rows_KN[to_device(torch.tensor(table), rows_KN.device)]
+        return rows_KN[index_on(tuple(map(tuple, table)), rows_KN.device)]
 
 
 def _members(stacked: torch.Tensor, places: tuple[int, ...]) -> torch.Tensor:
@@ -154,7 +157,7 @@ def _members(stacked: torch.Tensor, places: tuple[int, ...]) -> torch.Tensor:
     step = max(1, places[1] - first) if len(places) > 1 else 1
     if places == tuple(range(first, last + 1, step)):
         return stacked[first : last + 1 : step]
-    return stacked[to_device(torch.tensor(places), stacked.device)]
+    return stacked[index_on(places, stacked.device)]
 
 
 def samples(tensor: torch.Tensor) -> torch.Tensor:

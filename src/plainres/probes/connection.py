@@ -11,6 +11,8 @@
 import math
 from collections.abc import Callable
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -31,6 +33,7 @@ class ConnectionValues:
         self._gates: dict[int, torch.Tensor] = {}
         self._scales: dict[int, torch.Tensor] = {}
         self._kept: dict[int, torch.Tensor] = {}
+        self._members: dict[str, list[int]] = {}  # metric -> indices of the blocks that have it, at every step alike
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     def arm(self) -> None:
@@ -59,7 +62,7 @@ class ConnectionValues:
 
         return hook
 
-    def read(self, readings: Readings) -> None:
+    def collect(self) -> list[torch.Tensor]:
         branches = {b.index: b.branch for b in self._blocks if isinstance(b.branch, Attention)}
         entropies = {i: a.entropy for i, a in branches.items() if a.entropy is not None}
         found = {
@@ -68,7 +71,10 @@ class ConnectionValues:
             "kept_fraction": self._kept,
             "attention_entropy": entropies,
         }
-        for metric, values in found.items():
-            if values:
-                numbers = dict(zip(values, torch.stack(list(values.values())).cpu().tolist(), strict=True))
-                readings.put("block", metric, [numbers.get(b.index, math.nan) for b in self._blocks], NONE_HERE)
+        self._members = {metric: list(values) for metric, values in found.items() if values}
+        return [torch.stack(list(found[metric].values())) for metric in self._members]
+
+    def put(self, readings: Readings, values: list[npt.NDArray[np.float32]]) -> None:
+        for (metric, members), found in zip(self._members.items(), values, strict=True):
+            numbers = dict(zip(members, found, strict=True))
+            readings.put("block", metric, [numbers.get(b.index, math.nan) for b in self._blocks], NONE_HERE)

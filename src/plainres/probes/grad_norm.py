@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from plainres.flat import FlatParameters
 from plainres.probes.parameters import ParameterScopes
@@ -43,6 +44,9 @@ class GradNorm:
         """Call before clipping."""
         self._norms = self._flat.norms(self._flat.grad)
 
-    def read(self, readings: Readings) -> None:
-        norms = self._norms.cpu().numpy()
+    def collect(self) -> list[torch.Tensor]:
+        return [self._norms]
+
+    def put(self, readings: Readings, values: list[npt.NDArray[np.float32]]) -> None:
+        (norms,) = values
         put_grad_norms(readings, self._scopes.positions, norms, self._flat.numel, ["not a number"] * len(norms))

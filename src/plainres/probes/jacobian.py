@@ -12,6 +12,8 @@ probed batch, taken in a forward pass of our own in evaluation mode (no dropout,
 statistics. Running statistics would not do: at step 0 they are 0 and 1. No weight, buffer, gradient or generator moves.
 """
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -43,6 +45,7 @@ class JacobianSpectra:
         self._images: torch.Tensor | None = None
         self._handle: torch.utils.hooks.RemovableHandle | None = None
         self._found: dict[tuple[str, str], list[Extremes]] = {}
+        self._kinds: list[tuple[str, str]] = []
 
     def arm(self) -> None:
         def keep(network: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
@@ -80,13 +83,20 @@ class JacobianSpectra:
         trunk = [extremes(nn.Sequential(*self._blocks), inputs[0])]
         return {("block", WHOLE): whole, ("block", SUM): sums, (TRUNK, END_TO_END): trunk}
 
-    def read(self, readings: Readings) -> None:
-        for (scope, name), members in self._found.items():
-            for part in PARTS:
-                values = [float(getattr(member, part).mean()) for member in members]
-                if not part.endswith("residual") or any(value > 0 for value in values):
-                    readings.put(scope, f"{name}_{part}", values, NOT_FINITE)
-        self._found = {}
+    def collect(self) -> list[torch.Tensor]:
+        """For each kind of Jacobian (PARTS, blocks): means over the examples."""
+        found, self._found = self._found, {}
+        self._kinds = list(found)
+        return [
+            torch.stack([torch.stack([getattr(member, part).mean() for member in members]) for part in PARTS])
+            for members in found.values()
+        ]
+
+    def put(self, readings: Readings, values: list[npt.NDArray[np.float32]]) -> None:
+        for (scope, name), parts in zip(self._kinds, values, strict=True):
+            for part, numbers in zip(PARTS, parts, strict=True):
+                if not part.endswith("residual") or (numbers > 0).any():
+                    readings.put(scope, f"{name}_{part}", numbers, NOT_FINITE)
 
 
 def _of_sum(block: Block, x: torch.Tensor) -> Extremes:

@@ -43,21 +43,19 @@ class OwnProbe:
         raise NotImplementedError
 
 
-def put_own(readings: Readings, probe: OwnProbe, layout: Mapping[str, Sequence[str]]) -> None:
-    """A user's numbers beside ours.
+def read_own(probe: OwnProbe, layout: Mapping[str, Sequence[str]]) -> Readings:
+    """A user's numbers of a step.
 
     Raises:
-        UserError: an unknown scope, a wrong number of values, or the name of a metric of ours.
+        UserError: an unknown scope, or a wrong number of values.
     """
-    name = type(probe).__name__
+    name, readings = type(probe).__name__, Readings()
     for scope, metrics in probe.read().items():
         if scope not in layout:
             raise UserError(f"probe.own: {name}: there is no scope {scope}; use one of {', '.join(layout)}")
         for metric, values in metrics.items():
-            if metric in readings.values.get(scope, {}):
-                raise UserError(f"probe.own: {name}: {metric} of scope {scope} is measured already; use another name")
             try:
-                array = np.asarray(values, dtype=np.float32)
+                array = np.asarray(values, dtype=np.float32).copy()  # it may be written to before it is kept
             except (TypeError, ValueError, RuntimeError) as error:  # None, text, uneven lists, a tensor with a gradient
                 raise UserError(
                     f"probe.own: {name}: {metric} is no list of numbers ({str(error).splitlines()[0]}); "
@@ -69,3 +67,17 @@ def put_own(readings: Readings, probe: OwnProbe, layout: Mapping[str, Sequence[s
                     f"probe.own: {name}: {metric} has shape {array.shape}; scope {scope} has {members} members"
                 )
             readings.put(scope, metric, array, f"{name} gave no number")
+    return readings
+
+
+def add_own(readings: Readings, name: str, own: Readings) -> None:
+    """Numbers of a user's probe beside those that are there.
+
+    Raises:
+        UserError: one has the name of another metric.
+    """
+    for scope, metrics in own.values.items():
+        for metric in metrics:
+            if metric in readings.values.get(scope, {}):
+                raise UserError(f"probe.own: {name}: {metric} of scope {scope} is measured already; use another name")
+    readings.add(own)

@@ -38,7 +38,7 @@ def check_own_probes(
             probe.after_backward()
             probe.before_update()
             probe.after_update()
-            probe.row(0)
+            probe.collect().sent().row(0)
         except UserError:
             raise
         except Exception as error:  # whatever the user's probe raises

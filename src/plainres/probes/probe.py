@@ -1,14 +1,12 @@
 """All quantities of a probed step, read together.
 
 Order inside the step (METRICS.md): ``arm`` → forward → loss → backward → ``after_backward`` → clip →
-``before_update`` → optimizer.step() → ``after_update`` → ``row``. Reading changes no number: every probe works
+``before_update`` → optimizer.step() → ``after_update`` → ``collect``. Reading changes no number: every probe works
 on detached tensors, and training is bit-identical with probes on and off (tested).
 """
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import torch
 
 from plainres.flat import FlatParameters
@@ -17,18 +15,22 @@ from plainres.models.networks import Network, layer_sites
 from plainres.models.own import OwnModule
 from plainres.probes.activation_grad import ActivationGradNorm
 from plainres.probes.branch import BranchNorms
+from plainres.probes.collected import Collected
 from plainres.probes.connection import ConnectionValues
 from plainres.probes.grad_norm import GradNorm
 from plainres.probes.jacobian import TRUNK, JacobianSpectra
-from plainres.probes.own import OwnProbe, put_own
+from plainres.probes.own import OwnProbe
 from plainres.probes.parameters import parameter_scopes
-from plainres.probes.readings import Readings
 from plainres.probes.responses import LayerOutputs
 from plainres.probes.update_ratio import UpdateRatio
 
 
 class Probe:
-    """The default probes on one network. Hooks exist only between ``arm`` and ``after_backward``."""
+    """The default probes on one network. Hooks exist only between ``arm`` and ``after_backward``.
+
+    Attributes:
+        waits: whether something in a probed step reads numbers on the host, or may: users' probes, Jacobians.
+    """
 
     def __init__(self, network: Network, flat: FlatParameters, own: Sequence[OwnProbe] = (), jacobian: int = 0) -> None:
         """
@@ -40,6 +42,7 @@ class Probe:
         self._own = list(own)
         self._jacobian = JacobianSpectra(network, jacobian) if jacobian else None
         self._blocks = [b for b in network.blocks if isinstance(b, Block)]
+        self.waits = bool(own or jacobian)  # for the device, within a probed step
         sites = layer_sites(network)
         scopes = parameter_scopes(network, flat)
         blocks = [f"blocks.{b.index}" for b in self._blocks]
@@ -109,19 +112,15 @@ class Probe:
         for probe in self._own:
             probe.after_update()
 
-    def row(self, step: int) -> dict[str, Any]:
-        """The step's line of layers.jsonl.
+    def collect(self, *more: torch.Tensor) -> Collected:
+        """What the step gave, on its way to its row; the probe may begin another step.
+
+        Args:
+            more: scalars of the step that are wanted with it.
 
         Raises:
             RuntimeError: a layer or block was never seen.
             UserError: a user's probe gave what cannot be kept.
         """
-        readings = Readings()
-        with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes a null with its reason
-            for quantity in self._quantities:
-                quantity.read(readings)
-            if self._jacobian is not None:
-                self._jacobian.read(readings)
-        for probe in self._own:
-            put_own(readings, probe, self.layout)
-        return readings.row(step)
+        quantities = self._quantities if self._jacobian is None else (*self._quantities, self._jacobian)
+        return Collected(quantities, self._own, self.layout, more)

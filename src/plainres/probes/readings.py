@@ -39,6 +39,12 @@ class Readings:
         """Keep a metric that exists for none of the scope's ``count`` members."""
         self.put(scope, metric, np.full(count, np.nan, np.float32), reason)
 
+    def add(self, others: "Readings") -> None:
+        """Those of others, too."""
+        for mine, theirs in ((self.values, others.values), (self.reasons, others.reasons)):
+            for scope, metrics in theirs.items():
+                mine.setdefault(scope, {}).update(metrics)
+
     def row(self, step: int) -> dict[str, Any]:
         """The line of layers.jsonl."""
         return {"step": step, "values": self.values, "reasons": self.reasons}

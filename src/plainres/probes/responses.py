@@ -12,6 +12,8 @@ Both belong to the step whose batch they saw.
 
 import math
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -74,17 +76,26 @@ class LayerOutputs:
 
         return hook
 
-    def read(self, readings: Readings) -> None:
+    def collect(self) -> list[torch.Tensor]:
         """Raises: RuntimeError when a layer was never seen."""
+        collected = []
         for metric, outputs in self._seen.items():
-            seen = outputs.found()
-            expected = [s for s in self._sites if metric == "response_std" or s.activation is not None]
-            if sum(v is not None for v in seen) != len(expected):
-                lost = next(s for s, v in zip(self._sites, seen, strict=True) if v is None)
-                raise RuntimeError(f"the {metric} probe never saw layer {lost.name} in a probed step")
-            known = [v for v in seen if v is not None]
-            values = iter(torch.stack(known).cpu().tolist() if known else [])
-            readings.put("layer", metric, [math.nan if v is None else next(values) for v in seen], NO_ACTIVATION)
+            seen, places = outputs.found(), self._places(metric)
+            if lost := [i for i in places if seen[i] is None]:
+                raise RuntimeError(f"the {metric} probe never saw layer {self._sites[lost[0]].name} in a probed step")
+            known = [value for value in seen if value is not None]
+            collected.append(torch.stack(known) if known else torch.empty(0))
+        return collected
+
+    def _places(self, metric: str) -> list[int]:
+        """Layers that have the metric."""
+        return [i for i, site in enumerate(self._sites) if metric == "response_std" or site.activation is not None]
+
+    def put(self, readings: Readings, values: list[npt.NDArray[np.float32]]) -> None:
+        for metric, found in zip(self._seen, values, strict=True):
+            whole = np.full(len(self._sites), np.nan, np.float32)
+            whole[self._places(metric)] = found
+            readings.put("layer", metric, whole, NO_ACTIVATION)
 
 
 NO_ACTIVATION = "no activation follows this layer"

@@ -60,6 +60,9 @@ class UpdateRatio:
         self._weight_norms = self._flat.norms(self._before)
         self._update_norms = self._flat.norms(torch.sub(self._flat.data, self._before, out=self._before))
 
-    def read(self, readings: Readings) -> None:
-        weights, updates = torch.stack([self._weight_norms, self._update_norms]).cpu().numpy()
+    def collect(self) -> list[torch.Tensor]:
+        return [self._weight_norms, self._update_norms]
+
+    def put(self, readings: Readings, values: list[npt.NDArray[np.float32]]) -> None:
+        weights, updates = values
         put_update_ratios(readings, self._scopes.positions, weights, updates, ["not a number"] * len(weights))
