@@ -30,6 +30,11 @@ class ConnectionValues:
 
     def __init__(self, blocks: list[Block]) -> None:
         self._blocks = blocks
+        # Sorted once: torch looks up a block's parts slowly.
+        self._gated = {b.index: b.gate for b in blocks if b.gate is not None}
+        self._scaled = {b.index: b.scale for b in blocks if isinstance(b.scale, SCALES)}
+        self._dropped = {b.index: b.drop for b in blocks if isinstance(b.drop, StochasticDepth)}
+        self._attending = {b.index: b.branch for b in blocks if isinstance(b.branch, Attention)}
         self._gates: dict[int, torch.Tensor] = {}
         self._scales: dict[int, torch.Tensor] = {}
         self._kept: dict[int, torch.Tensor] = {}
@@ -38,23 +43,19 @@ class ConnectionValues:
 
     def arm(self) -> None:
         self._gates = {}
-        self._scales = {b.index: b.scale.value().clone() for b in self._blocks if isinstance(b.scale, SCALES)}
-        for block in self._blocks:
-            if block.gate is not None:
-                self._handles.append(block.gate.register_forward_hook(self._keep(block.index)))
-            if isinstance(block.branch, Attention):
-                block.branch.watch = True
+        self._scales = {i: scale.value().clone() for i, scale in self._scaled.items()}
+        self._handles = [gate.register_forward_hook(self._keep(i)) for i, gate in self._gated.items()]
+        for attention in self._attending.values():
+            attention.watch = True
 
     def disarm(self) -> None:
         # Now, and not when it is read, which on a GPU is steps later: the next step draws other masks.
-        drops = {b.index: b.drop for b in self._blocks if isinstance(b.drop, StochasticDepth)}
-        self._kept = {i: d.kept_N.float().mean() for i, d in drops.items() if d.kept_N is not None}
+        self._kept = {i: d.kept_N.float().mean() for i, d in self._dropped.items() if d.kept_N is not None}
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        for block in self._blocks:
-            if isinstance(block.branch, Attention):
-                block.branch.watch = False
+        for attention in self._attending.values():
+            attention.watch = False
 
     def _keep(self, index: int) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], None]:
         def hook(module: nn.Module, args: tuple[torch.Tensor, ...], g: torch.Tensor) -> None:
@@ -63,8 +64,7 @@ class ConnectionValues:
         return hook
 
     def collect(self) -> list[torch.Tensor]:
-        branches = {b.index: b.branch for b in self._blocks if isinstance(b.branch, Attention)}
-        entropies = {i: a.entropy for i, a in branches.items() if a.entropy is not None}
+        entropies = {i: a.entropy for i, a in self._attending.items() if a.entropy is not None}
         found = {
             "gate_mean": self._gates,
             "scale_value": self._scales,

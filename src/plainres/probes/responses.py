@@ -53,6 +53,8 @@ class LayerOutputs:
             at_once: reduce every output when it comes (together.py).
         """
         self._sites = sites
+        acting = [i for i, site in enumerate(sites) if site.activation is not None]
+        self._places = {"response_std": list(range(len(sites))), "dead_fraction": acting}  # layers that have the metric
         self._seen = {name: Together(f, len(sites), at_once) for name, f in _METRICS.items()}
         hooks = [(site.response, self._keep("response_std", i)) for i, site in enumerate(sites)]
         hooks += [(s.activation, self._keep("dead_fraction", i)) for i, s in enumerate(sites) if s.activation]
@@ -80,21 +82,17 @@ class LayerOutputs:
         """Raises: RuntimeError when a layer was never seen."""
         collected = []
         for metric, outputs in self._seen.items():
-            seen, places = outputs.found(), self._places(metric)
+            seen, places = outputs.found(), self._places[metric]
             if lost := [i for i in places if seen[i] is None]:
                 raise RuntimeError(f"the {metric} probe never saw layer {self._sites[lost[0]].name} in a probed step")
             known = [value for value in seen if value is not None]
             collected.append(torch.stack(known) if known else torch.empty(0))
         return collected
 
-    def _places(self, metric: str) -> list[int]:
-        """Layers that have the metric."""
-        return [i for i, site in enumerate(self._sites) if metric == "response_std" or site.activation is not None]
-
     def put(self, readings: Readings, values: list[npt.NDArray[np.float32]]) -> None:
         for metric, found in zip(self._seen, values, strict=True):
             whole = np.full(len(self._sites), np.nan, np.float32)
-            whole[self._places(metric)] = found
+            whole[self._places[metric]] = found
             readings.put("layer", metric, whole, NO_ACTIVATION)
 
 
