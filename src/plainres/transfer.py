@@ -1,7 +1,7 @@
 """Tensors on their way between the host and a GPU, without one waiting for the other."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ class Arriving:
         return self._host.numpy()
 
 
-@lru_cache(maxsize=1024)
+@cache
 def index_on(numbers: tuple[Any, ...], device: torch.device) -> torch.Tensor:
-    """Whole numbers (nested tuples) on a device; brought there once, so that a graph can record their use."""
+    """Whole numbers (nested tuples) on a device: brought there once and kept, because graphs record their use."""
     return to_device(torch.tensor(numbers), device)
