@@ -43,14 +43,23 @@ MET = {True: "yes", False: "NO", None: ""}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS))
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--share", type=float, default=1.0, help="of the steps of a round: less is quicker and rougher")
+    what = "sections, all by default; a minute each, and with --full ten more for sweep"
+    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), help=what)
+    what = "how often all sides take turns: a ratio's median and range are over them (default: %(default)s)"
+    parser.add_argument("--rounds", type=int, default=7, help=what)
+    what = "of the usual steps of a round; below 1 is quicker and says little (default: %(default)s)"
+    parser.add_argument("--share", type=float, default=1.0, help=what)
     parser.add_argument("--full", action="store_true", help="also all 40 runs of the sweep, and a report of 400 runs")
     parser.add_argument("--json", type=Path, help="also write the rows to this file, and a table in Markdown beside it")
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.exit(2, "bench: --device cuda: there is no CUDA device here; leave it out to measure the CPU\n")
+    if args.rounds < 1 or not args.share > 0:
+        parser.exit(
+            2, f"bench: --rounds {args.rounds} --share {args.share}: give at least 1 round and a share above 0\n"
+        )
+    if args.json and not args.json.parent.is_dir():
+        parser.exit(2, f"bench: --json {args.json}: there is no folder {args.json.parent}; make it first\n")
     setup = Setup(args.device, args.rounds, args.full, args.share)
     console, found = Console(width=None if sys.stdout.isatty() else 150), []
     where = machine(setup.device)
@@ -86,7 +95,7 @@ def table(rows: list[Row], where: dict[str, object]) -> Table:
     title = ", ".join(f"{key} {value}" for key, value in where.items())
     found = Table(title=title, title_justify="left", box=None, pad_edge=False)
     found.add_column("what / against what", ratio=5)
-    found.add_column("median [least, greatest]", no_wrap=True)
+    found.add_column("median [range]", no_wrap=True)
     found.add_column("target", no_wrap=True)
     found.add_column("met")
     found.add_column("", ratio=3)

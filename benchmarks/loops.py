@@ -24,6 +24,7 @@ BATCH = 128
 RATE, MOMENTUM, DECAY = 0.03, 0.9, 1e-4
 DIGITS = DataConf()
 CIFAR_SIZE = DataConf(name=DataName.synthetic, size=32, examples=2560)  # 32x32; what a pixel holds takes no time
+PLAIN = torch.contiguous_format  # NCHW
 FOREVER = 10**6  # steps of a run of which only some are taken
 
 
@@ -34,19 +35,23 @@ class Case:
     name: str
     conf: RunConf
     theirs: Callable[[int], nn.Module]  # by the number of channels of its images
+    tuned: str = ""  # what one who knows torch would add to the loop by hand; "" is not timed
 
 
-def _case(name: str, depth: int, model: ModelConf, data: DataConf, theirs: Callable[[int], nn.Module]) -> Case:
+def _case(
+    name: str, depth: int, model: ModelConf, data: DataConf, theirs: Callable[[int], nn.Module], tuned: str = ""
+) -> Case:
     connection = ConnectionConf("residual", Shortcut.identity)
     conf = RunConf(depth=depth, model=model, connection=connection, data=data, probe=ProbeConf("off", 0))
-    return Case(name, conf, theirs)
+    return Case(name, conf, theirs, tuned)
 
 
-MLP = _case("mlp d100", 100, ModelConf(), DIGITS, lambda c: by_hand.mlp(100, 64, 64))
-CNN = _case("cnn d50", 50, ModelConf(Family.cnn, width=8), DIGITS, lambda c: by_hand.cnn(50, 8, c))
+FUSED, LAST = "SGD(fused=True)", "SGD(fused=True) and channels-last"
+MLP = _case("mlp d100", 100, ModelConf(), DIGITS, lambda c: by_hand.mlp(100, 64, 64), FUSED)
+CNN = _case("cnn d50", 50, ModelConf(Family.cnn, width=8), DIGITS, lambda c: by_hand.cnn(50, 8, c), LAST)
 RESNET = _case(
     "cifar_resnet d20", 20, ModelConf(Family.cifar_resnet, width=16), CIFAR_SIZE,
-    lambda c: by_hand.cifar_resnet(20, 16, c),
+    lambda c: by_hand.cifar_resnet(20, 16, c), LAST,
 )  # fmt: skip
 _VIT = ModelConf(
     Family.vit, width=64, heads=4, patch=4, placement=Placement.pre_norm, norm=Norm.layer, activation=Activation.gelu,
@@ -71,12 +76,20 @@ def training_of(setup: Setup, conf: RunConf, results: Path, threads: int = 1) ->
 _numbers = itertools.count()
 
 
-def minimal(setup: Setup, case: Case, around: "Around | None" = None) -> Loop:
-    """The loop that one would write: torch's modules, torch's SGD, the data in memory, no probes but ``around``."""
+def minimal(setup: Setup, case: Case, around: "Around | None" = None, tuned: bool = False) -> Loop:
+    """The loop that one would write: torch's modules, torch's SGD, the data in memory, no probes but ``around``.
+
+    Args:
+        setup, case: what is timed.
+        around: looks at every step.
+        tuned: with torch's fused SGD, and images channels-last.
+    """
     data = load(case.conf.data).to(setup.device)
     net = case.theirs(data.input_shape[0]).to(setup.device)
-    optimizer = torch.optim.SGD(net.parameters(), RATE, momentum=MOMENTUM, weight_decay=DECAY)
-    batches = in_memory(data)
+    optimizer = torch.optim.SGD(net.parameters(), RATE, momentum=MOMENTUM, weight_decay=DECAY, fused=tuned)
+    form = torch.channels_last if tuned else PLAIN
+    net = net.to(memory_format=form)
+    batches = in_memory(data, form)
     if around is not None:
         around.start(net)
 
@@ -107,9 +120,10 @@ class Around:
         """After the update."""
 
 
-def in_memory(data: Dataset) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def in_memory(data: Dataset, form: torch.memory_format = PLAIN) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Batches one after the other, without shuffling: the cheapest there can be."""
     images, labels = data.train.take(torch.arange(len(data.train), device=data.train.home))
+    images = images.clone(memory_format=form)
     starts = range(0, len(labels) - BATCH + 1, BATCH)
     pieces = [(images[start : start + BATCH], labels[start : start + BATCH]) for start in starts]
     return itertools.cycle(pieces)

@@ -23,6 +23,8 @@ def rows(setup: Setup, results: Path) -> Iterator[Row]:
         training = training_of(setup, case.conf, results)
         check(setup, case, training)
         loops: dict[str, Loop] = {"minimal": minimal(setup, case), "plainres": training.update}
+        if case.tuned:
+            loops["tuned"] = minimal(setup, case, tuned=True)
         seconds = take_turns(setup, loops, STEPS[case.name])
         note = f"{1000 * statistics.median(seconds['plainres']):.1f} ms a step"
         target = 1.1 if case is MLP else 1.0
@@ -30,6 +32,11 @@ def rows(setup: Setup, results: Path) -> Iterator[Row]:
             f"{case.name}, probe=off / minimal loop", speed(seconds["minimal"], seconds["plainres"]), "x",
             at_least=target, note=note,
         )  # fmt: skip
+        if case.tuned:
+            yield row(
+                f"{case.name}, probe=off / the same loop, tuned", speed(seconds["tuned"], seconds["plainres"]), "x",
+                note=f"by hand with {case.tuned}",
+            )  # fmt: skip
         reached.append((case, seconds["plainres"], 3 * BATCH * forward_flops(case.conf, training.parts.data)))
     yield from _shares(setup, reached)
 

@@ -41,8 +41,8 @@ def _sweep(setup: Setup, results: Path) -> Row:
         _seconds([f"depth={depth}", f"connection={arm}", f"seed={seed}", *common, f"results_dir={results}/b"])
         for depth, arm, seed in cells
     )
-    note = f"{together:.0f} s with its report against {alone:.0f} s without"
-    name = f"+sweep=depth ({len(cells)} runs, {os.cpu_count()} cores) / its runs one after another"
+    note = f"{together:.0f} s with its report against {alone:.0f} s without, of which each begins anew"
+    name = f"+sweep=depth ({len(cells)} runs, {os.cpu_count()} cores) / its runs one after another, a command each"
     return row(name, [alone / together], "x", at_least=2.5, note=note)
 
 

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,7 +45,8 @@ class Fault:
     @property
     def environment(self) -> dict[str, str]:
         words = (self.signal, self.who, self.when, self.call, self.pattern, str(self.n))
-        return {"PLAINRES_FAULT": " ".join(words)}
+        sent = Path(tempfile.mkdtemp()) / "sent"
+        return {"PLAINRES_FAULT": " ".join(words), "PLAINRES_FAULT_ONCE": str(sent)}
 
 
 def start(results: Path, fault: Fault | None = None, command: list[str] = COMMAND) -> "subprocess.Popen[str]":

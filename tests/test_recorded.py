@@ -1,6 +1,8 @@
 """Recorded updates and probed steps (trainer.cuda_graph), on a CPU with a tape in the place of a CUDA graph: operations
 are done again on the same memory, and no Python of the step runs, so that whatever depends on it would show."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -11,6 +13,7 @@ from plainres.engine import WARM_UP, Graphed
 from plainres.flat import FlatParameters
 from plainres.optim import build_optimizer, make_recordable
 from plainres.pair import make_spec
+from plainres.probes.own import OwnProbe
 from plainres.rows import read_lines
 from plainres.schema import DataConf
 from tape import record as tape
@@ -110,3 +113,20 @@ def test_what_waits_in_a_probed_step_is_not_recorded(run, make_preset, values):
     eager, recorded = run(conf, False), run(conf, True)
     assert recorded[2] == eager[2] == 12
     assert torch.equal(eager[0], recorded[0]) and eager[1] == recorded[1]
+
+
+class Strict(OwnProbe):
+    """Fails on what is not finite, as a singular value does."""
+
+    def read(self):
+        assert all(torch.isfinite(p.grad).all() for p in self.network.parameters()), "not finite"
+        return {"block": {"one": [1.0] * len(self.network.blocks)}}
+
+
+def test_a_probe_of_a_users_is_not_read_in_a_step_without_an_update(run, make_preset):
+    values = {"optimizer.lr": 2.0**10, "optimizer.weight_decay": 0.75, "trainer.steps": 40, "trainer.eval_every": 40}
+    conf = make_preset("plain", "mlp", VALUES | values)
+    probed = replace(conf, probe=replace(conf.probe, own=["test_recorded:Strict"]))
+    usual, own = run(conf, False), run(probed, True)
+    assert usual[3] is not None and usual[3] == own[3]
+    assert len(own[1][0]) == usual[3].step

@@ -4,6 +4,7 @@ What a setting cannot be combined with is refused (validation.py). What a machin
 goes on op by op, says so in one line, and records it, so that it is never paired with one that had what it lacks.
 """
 
+import importlib
 import os
 import shutil
 import warnings
@@ -17,10 +18,12 @@ from typing import Any
 import torch
 
 from plainres.models.block import Block
+from plainres.models.layer import Chain
 from plainres.models.networks import Network
 from plainres.options import Compile
 from plainres.pair import RunSpec
 
+MOST_KINDS = 4096  # of blocks that are compiled in one process
 WARM_UP = 3  # updates before a graph is recorded: memory is taken, kernels are chosen
 
 
@@ -90,6 +93,11 @@ class Compiled:
         """
         self._blocks = [block for block in blocks if isinstance(block, Block)]
         self._own_probes = own_probes
+        for module in (m for block in self._blocks for m in block.modules() if isinstance(m, Chain)):
+            module.parts()  # looked up now: a block that has not done so yet would be compiled as another kind
+        # A worker trains many networks: by torch's limits of 8 kinds the next ones would run op by op, unsaid.
+        dynamo: Any = importlib.import_module("torch._dynamo.config")
+        dynamo.recompile_limit, dynamo.accumulated_recompile_limit = MOST_KINDS, MOST_KINDS
         # Workers that begin at once would share a header that one of them is still precompiling.
         options: dict[str, Any] = {"cpp_cache_precompile_headers": False}
         self._forward = torch.compile(Block.forward, dynamic=False, options=options)

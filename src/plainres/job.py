@@ -178,6 +178,8 @@ def _train(
     source, waited = _source(spec, study, folder, should_stop)
     began += waited
     with ExitStack() as ending:
+        if device.startswith("cuda"):  # streams, events and graphs are the current device's
+            ending.enter_context(torch.cuda.device(device))
         training = assemble(
             spec, folder, data, environment.place(found), tracker.on_checkpoint, should_stop, source, seat
         )

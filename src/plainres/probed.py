@@ -39,12 +39,17 @@ class ProbedRows:
 
     def collect(self, passed: Passed) -> None:
         """Of a step whose update is made; all on its device, so that a graph may record it."""
+        # What waits anyway is not read in a step without an update: a user's probe may fail on what is not finite.
+        self._collected = None
+        if self._parts.probe.waits and self._parts.guard.flush() is not None:
+            return
         more = (passed.grad_norm, self._clip_coef(passed), self._parts.guard.frozen(passed.loss))
         self._collected = self._parts.probe.collect(*more)
 
     def send(self, step: int, lr: float, scale: float) -> None:
         """What was collected last goes to the host; in a recorded step, what stands in its place now."""
-        assert self._collected is not None, "a probed step was collected"
+        if self._collected is None:
+            return
         self._pending = _Pending(step, lr, scale, self._collected.sent())
 
     def write(self) -> None:

@@ -33,7 +33,7 @@ class LateScalar:
         known = None if self._copied is None else self._kept.item()
         self._kept.copy_(value, non_blocking=True)
         self._copied = torch.cuda.Event()
-        self._copied.record()
+        self._copied.record(torch.cuda.current_stream(value.device))
         return known
 
 
@@ -56,7 +56,7 @@ class Arriving:
             self._host = torch.empty(packed.shape, pin_memory=True)
             self._host.copy_(packed, non_blocking=True)
             self._copied = torch.cuda.Event()
-            self._copied.record()
+            self._copied.record(torch.cuda.current_stream(packed.device))
 
     def array(self) -> npt.NDArray[np.float32]:
         """All of them, once they are there."""

@@ -93,7 +93,7 @@ def _validate_engine(conf: RunConf) -> None:
     scaled = trainer.precision is Precision.fp16
     require(
         not (trainer.cuda_graph and scaled), "trainer.cuda_graph", trainer.cuda_graph,
-        "false with trainer.precision=fp16", "which looks at every gradient; use bf16",
+        "false with trainer.precision=fp16", "fp16 looks at every gradient on the host; use bf16",
     )  # fmt: skip
 
 

@@ -1,10 +1,12 @@
 """Ctrl-C and SIGTERM in each phase: exit code 130, one line, nothing half-written; the same command goes on."""
 
+import importlib
 import os
 import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from pkgutil import resolve_name
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 import run
+from plainres.launch.stopping import terminated_as_interrupted
 from plainres.report.status import print_status
 from plainres.store import RunFolder, Study
 from small_sweep import (
@@ -79,6 +82,22 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     with pytest.MonkeyPatch.context() as patched:
         command(patched, results, *ONE)
     return the_run(results)
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda n: n.name)
+def test_an_import_is_finished_before_a_command_ends(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of numpy in a process fails later, in numpy's words."""
+    (tmp_path / "half.py").write_text(
+        f"import os\nos.kill(os.getpid(), {int(number)})\nfor _ in range(9): pass\nWHOLE = 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt), terminated_as_interrupted():
+        assert importlib.import_module("half").WHOLE
+        time.sleep(10)
+        pytest.fail("not interrupted")
+    sys.modules.pop("half")
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda n: n.name)

@@ -30,10 +30,6 @@ class FixedScale(ConnectionPart):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.now * x
 
-    def value(self) -> torch.Tensor:
-        """α as it stands."""
-        return torch.tensor(self.now)
-
     def extra_repr(self) -> str:
         return f"alpha={self.alpha:g}, warmup={self.warmup}"
 

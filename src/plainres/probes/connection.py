@@ -28,8 +28,9 @@ NONE_HERE = "this block has none"
 class ConnectionValues:
     """Hooks on the gates; everything else is read from the parts."""
 
-    def __init__(self, blocks: list[Block]) -> None:
+    def __init__(self, blocks: list[Block], device: torch.device) -> None:
         self._blocks = blocks
+        self._device = device
         # Sorted once: torch looks up a block's parts slowly.
         self._gated = {b.index: b.gate for b in blocks if b.gate is not None}
         self._scaled = {b.index: b.scale for b in blocks if isinstance(b.scale, SCALES)}
@@ -43,10 +44,16 @@ class ConnectionValues:
 
     def arm(self) -> None:
         self._gates = {}
-        self._scales = {i: scale.value().clone() for i, scale in self._scaled.items()}
+        self._scales = {i: self._alpha(scale) for i, scale in self._scaled.items()}
         self._handles = [gate.register_forward_hook(self._keep(i)) for i, gate in self._gated.items()]
         for attention in self._attending.values():
             attention.watch = True
+
+    def _alpha(self, scale: FixedScale | LearnedScale | FixupScale) -> torch.Tensor:
+        """α as it stands, on the device: a constant is filled in there, for nothing may come from the host."""
+        if isinstance(scale, FixedScale):
+            return torch.full((), scale.now, device=self._device)
+        return scale.value().clone()
 
     def disarm(self) -> None:
         # Now, and not when it is read, which on a GPU is steps later: the next step draws other masks.

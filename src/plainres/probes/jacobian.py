@@ -23,6 +23,7 @@ from plainres.models.networks import Network
 from plainres.probes.readings import Readings
 from plainres.probes.spectrum import Extremes, extremes
 from plainres.probes.statistics import fixed_statistics, norm_statistics
+from plainres.transfer import to_device
 
 TRUNK = "trunk"
 WHOLE, SUM, END_TO_END = "jacobian", "jacobian_sum", "end_to_end"
@@ -59,6 +60,7 @@ class JacobianSpectra:
             raise RuntimeError("the Jacobian probe saw no batch in a probed step")
         self._handle.remove()
         images, self._images, self._handle = self._images, None, None
+        self._device = images.device
         inputs: list[torch.Tensor] = []
 
         def keep(block: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
@@ -87,10 +89,11 @@ class JacobianSpectra:
         """For each kind of Jacobian (PARTS, blocks): means over the examples."""
         found, self._found = self._found, {}
         self._kinds = list(found)
-        return [
+        tables = [
             torch.stack([torch.stack([getattr(member, part).mean() for member in members]) for part in PARTS])
             for members in found.values()
         ]
+        return [to_device(table, self._device) for table in tables]  # to where everything else is: they are the host's
 
     def put(self, readings: Readings, values: list[npt.NDArray[np.float32]]) -> None:
         for (scope, name), parts in zip(self._kinds, values, strict=True):

@@ -49,8 +49,12 @@ def read_own(probe: OwnProbe, layout: Mapping[str, Sequence[str]]) -> Readings:
     Raises:
         UserError: an unknown scope, or a wrong number of values.
     """
-    name, readings = type(probe).__name__, Readings()
-    for scope, metrics in probe.read().items():
+    name, readings, found = type(probe).__name__, Readings(), probe.read()
+    if not (isinstance(found, Mapping) and all(isinstance(metrics, Mapping) for metrics in found.values())):
+        raise UserError(
+            f'probe.own: {name}: read gave no scope -> metric -> numbers; return as {{"block": {{"mine": [0.1, ...]}}}}'
+        )
+    for scope, metrics in found.items():
         if scope not in layout:
             raise UserError(f"probe.own: {name}: there is no scope {scope}; use one of {', '.join(layout)}")
         for metric, values in metrics.items():

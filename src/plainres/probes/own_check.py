@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from plainres.errors import UserError
 from plainres.flat import FlatParameters
@@ -36,6 +37,7 @@ def check_own_probes(
             probe.arm(len(y))
             _backward(network, flat, x, y)
             probe.after_backward()
+            left = [name for name, module in network.named_modules() if _hooks(module)]
             probe.before_update()
             probe.after_update()
             probe.collect().sent().row(0)
@@ -46,11 +48,21 @@ def check_own_probes(
                 f"probe.own: {kind.__name__}: fails in a probed step ({words_of(error)}); its methods are called in "
                 "the order arm, after_backward, before_update, after_update, read"
             ) from error
+        if left:
+            raise UserError(
+                f"probe.own: {kind.__name__}: leaves hooks on {left[0] or 'the network'}; remove them in "
+                "after_backward, or the next probed step has them twice"
+            )
         if not (same_bits(flat.data, data) and same_bits(flat.grad, grad)):
             raise UserError(
                 f"probe.own: {kind.__name__}: changes parameters or gradients, so training would be another; read "
                 "only, and return nothing from a hook"
             )
+
+
+def _hooks(module: nn.Module) -> int:
+    kept = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return sum(map(len, kept))
 
 
 def _backward(network: Network, flat: FlatParameters, x: torch.Tensor, y: torch.Tensor) -> None:

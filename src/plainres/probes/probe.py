@@ -53,7 +53,7 @@ class Probe:
         self._branch = BranchNorms(self._blocks, at_once)
         self._activations = ActivationGradNorm(self._blocks)
         self._outputs = LayerOutputs(sites, at_once)
-        self._connection = ConnectionValues(self._blocks)
+        self._connection = ConnectionValues(self._blocks, flat.data.device)
         self._grads = GradNorm(flat, scopes)
         self._updates = UpdateRatio(flat, scopes)
         self._quantities = (

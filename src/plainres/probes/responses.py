@@ -80,13 +80,13 @@ class LayerOutputs:
 
     def collect(self) -> list[torch.Tensor]:
         """Raises: RuntimeError when a layer was never seen."""
-        collected = []
+        collected: list[torch.Tensor] = []
         for metric, outputs in self._seen.items():
             seen, places = outputs.found(), self._places[metric]
             if lost := [i for i in places if seen[i] is None]:
                 raise RuntimeError(f"the {metric} probe never saw layer {self._sites[lost[0]].name} in a probed step")
             known = [value for value in seen if value is not None]
-            collected.append(torch.stack(known) if known else torch.empty(0))
+            collected.append(torch.stack(known) if known else collected[0].new_empty(0))  # no layer has an activation
         return collected
 
     def put(self, readings: Readings, values: list[npt.NDArray[np.float32]]) -> None:

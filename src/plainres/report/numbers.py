@@ -52,9 +52,17 @@ def status_counts(runs: "pd.DataFrame") -> str:
 
 
 def seconds_line(runs: "pd.DataFrame", report_seconds: float | None = None) -> str:
-    """The split of the seconds, summed over runs; ``report_seconds`` is wall time and is named apart."""
-    sums = {name: float(runs[f"seconds_{name}"].astype(float).sum()) for name in SECONDS}
-    parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in sums.items() if name != "total")
-    rest = max(0.0, 2 * sums["total"] - sum(sums.values()))  # beginning and ending: audit, network, data, files
-    text = f"seconds, summed over runs: {parts}, rest {rest:.1f}; total {sums['total']:.1f}"
+    """The split of the seconds, summed over runs; ``report_seconds`` is wall time and is named apart.
+
+    A run that has not ended has no split; its seconds are named apart, too.
+    """
+    split = runs[runs["seconds_train"].notna()]
+    sums = {name: float(split[f"seconds_{name}"].astype(float).sum()) for name in SECONDS}
+    total = float(runs["seconds_total"].astype(float).sum())
+    parts = [f"{name} {seconds:.1f}" for name, seconds in sums.items() if name != "total"]
+    # Beginning and ending: audit, network, data, files.
+    parts.append(f"rest {max(0.0, 2 * sums['total'] - sum(sums.values())):.1f}")
+    if len(split) < len(runs) and total > sums["total"]:
+        parts.append(f"runs without a split {total - sums['total']:.1f}")
+    text = f"seconds, summed over runs: {', '.join(parts)}; total {total:.1f}"
     return text if report_seconds is None else f"{text}; report {report_seconds:.1f}"

@@ -2,7 +2,8 @@
 chosen write.
 
 PLAINRES_FAULT="SIGNAL WHO WHEN CALL PATTERN N": in the N-th call (of this process) of CALL on a path that PATTERN is
-found in, ``before`` or ``after`` it, send SIGNAL to the ``group`` of processes or to its ``leader``.
+found in, ``before`` or ``after`` it, send SIGNAL to the ``group`` of processes or to its ``leader``. The file
+PLAINRES_FAULT_ONCE says that it has been sent.
 """
 
 import os
@@ -17,6 +18,10 @@ _seen = 0
 
 
 def _fault() -> None:
+    try:  # once: the processes that draw figures begin before the signal reaches them, and count by themselves
+        os.close(os.open(os.environ["PLAINRES_FAULT_ONCE"], os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
     number = signal.Signals[NUMBER]
     if WHO == "group":
         os.killpg(0, number)
