@@ -24,6 +24,8 @@ STEPS = 6
 class ParametersAlone:
     """The real probes of gradients, weights and updates, without those of blocks and activations."""
 
+    waits = False
+
     def __init__(self, training: Training) -> None:
         parts = training.parts
         scopes = parameter_scopes(parts.network, parts.flat)
