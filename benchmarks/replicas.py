@@ -55,7 +55,7 @@ def rows(setup: Setup, results: Path) -> Iterator[Row]:
     """Replicas beside ordinary runs, at depth 100; on the CPU only, where CPU time says what a step costs."""
     if setup.device != "cpu":
         return
-    found = take_rounds(100, max(setup.steps(20), 2 * WARM_UP), min(setup.rounds, 3))
+    found = take_rounds(100, max(setup.steps(12), 2 * WARM_UP), min(setup.rounds, 3))
     for size in SIZES[1:]:
         ratios = [alone / one for alone, one in zip(found[1], found[size], strict=True)]
         note = f"{statistics.median(found[size]):.1f} ms of CPU an update and replica"

@@ -60,10 +60,10 @@ def _kinds(setup: Setup, results: Path, study: str, steps: int, seed: int = 0) -
 def _plan(setup: Setup, results: Path) -> Row:
     """What `plainres plan` estimates for the kinds of the default study, beside what their runs then take here."""
     ratios = []
-    for study, spec in islice(_kinds(setup, results, "plan", 600), 1, None, 2):  # both arms cost the same
+    for study, spec in islice(_kinds(setup, results, "plan", 300), 1, None, 2):  # both arms cost the same
         estimate = plan_seconds(spec).of_run(spec)
         ratios.append(estimate / execute(spec, study, lambda: False).seconds)
-    note = "a residual run of each depth of the default study"
+    note = "a residual run of each depth of the default study, 300 updates"
     return row("plainres plan: estimated / taken seconds of a run", ratios, "x", between=(0.75, 1.25), note=note)
 
 
