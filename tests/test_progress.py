@@ -55,13 +55,14 @@ def test_a_gpu_answers_an_earlier_question(monkeypatch):
     class Event:
         arrived = False
 
-        def record(self):
-            pass
+        def record(self, stream):
+            assert stream == "the stream of cpu"
 
         def query(self):
             return Event.arrived
 
     monkeypatch.setattr(transfer.torch.cuda, "Event", Event)
+    monkeypatch.setattr(transfer.torch.cuda, "current_stream", lambda device: f"the stream of {device}")
     late = LateScalar("cpu")
     late._on_gpu = True
     assert late.ask(torch.tensor(1.0)) is None
