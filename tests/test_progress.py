@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from plainres import progress, transfer
 from plainres.progress import PROGRESS_SECONDS, Progress
@@ -74,3 +75,26 @@ def test_a_gpu_answers_an_earlier_question(monkeypatch):
 def test_tensors_on_a_cpu_stay_where_they_are():
     x = torch.randn(3)
     assert to_device(x, "cpu") is x and to_device(x, "meta").device.type == "meta"
+
+
+def test_readings_of_a_gpu_are_copied_behind_what_is_queued_there(monkeypatch):
+    """With torch's fake tensors, which have a device and no numbers."""
+    said = []
+
+    class Event:
+        def record(self, stream):
+            said.append(stream)
+
+        def synchronize(self):
+            said.append("waited")
+
+    monkeypatch.setattr(transfer.torch.cuda, "Event", Event)
+    monkeypatch.setattr(transfer.torch.cuda, "current_stream", lambda device: f"the stream of {device}")
+    with FakeTensorMode():
+        packed = transfer.pack([torch.empty(2, 3, device="cuda:1"), torch.empty((), device="cuda:1")])
+        arriving = transfer.Arriving(packed)
+    assert packed.shape == (7,) and str(packed.device) == "cuda:1"
+    assert said == ["the stream of cuda:1"], "and nobody waits yet"
+    assert arriving._host.device.type == "cpu" and arriving._host.shape == (7,)
+    arriving._host = torch.arange(7.0)
+    assert arriving.array().tolist() == list(range(7)) and said[1:] == ["waited"]
