@@ -58,11 +58,10 @@ def seconds_line(runs: "pd.DataFrame", report_seconds: float | None = None) -> s
     """
     split = runs[runs["seconds_train"].notna()]
     sums = {name: float(split[f"seconds_{name}"].astype(float).sum()) for name in SECONDS}
-    total = float(runs["seconds_total"].astype(float).sum())
-    parts = [f"{name} {seconds:.1f}" for name, seconds in sums.items() if name != "total"]
-    # Beginning and ending: audit, network, data, files.
-    parts.append(f"rest {max(0.0, 2 * sums['total'] - sum(sums.values())):.1f}")
-    if len(split) < len(runs) and total > sums["total"]:
-        parts.append(f"runs without a split {total - sums['total']:.1f}")
+    whole, total = sums.pop("total"), float(runs["seconds_total"].astype(float).sum())
+    parts = [f"{name} {seconds:.1f}" for name, seconds in sums.items()]
+    parts.append(f"rest {max(0.0, whole - sum(sums.values())):.1f}")  # audit, network, data, files
+    if total > whole:
+        parts.append(f"runs without a split {total - whole:.1f}")
     text = f"seconds, summed over runs: {', '.join(parts)}; total {total:.1f}"
     return text if report_seconds is None else f"{text}; report {report_seconds:.1f}"
